@@ -1,0 +1,106 @@
+"""Names on the command line and in recipes: look-up with nearest match, and `name:key=value` specifications.
+
+    "pwws"                        -> PWWS()
+    "genetic:population=20"       -> Genetic(population=20)
+    "my_pkg.mine:MyDefence"       -> the class MyDefence of module my_pkg.mine (only where the caller allows it)
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from unshaken.errors import UnshakenError
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The part of an error message that helps: the nearest match, or all names where none is near."""
+    known = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    if matches:
+        return f"did you mean {lowered[matches[0]]!r}?"
+    return "known: " + ", ".join(known)
+
+
+T = TypeVar("T")
+
+
+def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
+    """`table[name]`, or an error that names the nearest entry."""
+    key = name.strip().lower().replace("_", "-")
+    if key in table:
+        return table[key]
+    raise UnshakenError(f"unknown {kind} {name!r}; {nearest(name, table)}")
+
+
+def build(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> Any:
+    """Make the object that `spec` describes, for example `genetic:population=20,generations=10`.
+
+    `allow_paths` also takes `package.module:Class`; it is set for the command line and Python only, never for
+    text that comes out of a result or recipe file, because importing a module runs its code.
+    """
+    name, _, options = spec.partition(":")
+    if "." in name and options and "=" not in options.split(",", 1)[0]:
+        if not allow_paths:
+            raise UnshakenError(f"{kind} {spec!r} is a class path; class paths are taken from the command line only")
+        class_name, _, options = options.partition(":")
+        factory = _import_class(kind, name, class_name)
+    else:
+        factory = lookup(kind, name, table)
+    return _call(kind, spec, factory, _parse_options(kind, spec, options))
+
+
+def _import_class(kind: str, module_name: str, class_name: str) -> Any:
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UnshakenError(f"cannot import {module_name!r} for {kind} {module_name}:{class_name}: {error}") from error
+    try:
+        return getattr(module, class_name)
+    except AttributeError:
+        public = [name for name in vars(module) if not name.startswith("_")]
+        hint = nearest(class_name, public)
+        raise UnshakenError(f"module {module_name!r} has no {class_name!r}; {hint}") from None
+
+
+def _parse_options(kind: str, spec: str, text: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for item in filter(None, text.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UnshakenError(f"{kind} {spec!r}: {item!r} is not key=value")
+        options[key.strip().replace("-", "_")] = literal(value.strip())
+    return options
+
+
+def literal(text: str) -> Any:
+    """A number, true/false or none where the text is one, the text itself otherwise. Nothing is evaluated."""
+    constants = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _call(kind: str, spec: str, factory: Any, options: dict[str, Any]) -> Any:
+    known = [
+        name
+        for name, parameter in inspect.signature(factory).parameters.items()
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    for key in options:
+        if key not in known:
+            raise UnshakenError(f"{kind} {spec!r} has no option {key!r}; {nearest(key, known)}")
+    try:
+        return factory(**options)
+    except UnshakenError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise UnshakenError(f"{kind} {spec!r}: {error}") from error
