@@ -1,0 +1,51 @@
+"""What a substitution set is: for a word in its place, the replacements an attacker may choose or a defence must stand."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from unshaken.substitutions.words import Words
+
+
+class Substitutions(ABC):
+    """Base of all substitution sets. Subclasses are frozen dataclasses of their settings.
+
+    Attributes:
+        name: The name on the command line.
+        provenance: Where the replacements come from and with which settings, in one line for reports.
+        fingerprint: SHA-256 of the content, not of the path: equal sets have equal fingerprints on every machine.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def provenance(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str: ...
+
+    @abstractmethod
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        """Allowed replacements of `words[position]`, in a fixed order, best first where the source ranks them.
+
+        They are lower-case unless the source says otherwise, and never the word itself in any case; `Words.replace`
+        carries the case over. Set-valued sources ignore the other words, contextual ones read them.
+        """
+
+    def for_text(self, words: Words) -> list[list[str]]:
+        """The candidates of every position of a text."""
+        return [self.candidates(words.surfaces, position) for position in range(len(words))]
+
+
+def content_hash(parts: Iterable[str]) -> str:
+    """SHA-256 over texts; their borders count, so ("ab", "c") and ("a", "bc") differ."""
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return digest.hexdigest()

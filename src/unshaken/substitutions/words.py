@@ -1,0 +1,150 @@
+"""Words of a text: a segmentation that loses nothing, so that one word can be swapped and the rest stays byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, overload
+
+import regex  # type: ignore[import-untyped]  # the standard library's re knows neither marks nor emoji
+
+from unshaken.errors import UnshakenError
+
+# The first alternative that matches wins; matches without a group are passed over, they are not words.
+_PIECES = regex.compile(
+    r"""
+      </?[A-Za-z][^<>]{0,200}>                      # markup: <br />, <a href="...">
+    | &(?:[A-Za-z]{2,8}|\#[0-9]{1,7});              # entities: &amp; &#39;
+    | (?P<word>
+          (?<!\S)['’](?:s|re|ve|ll|d|m|em|tis|twas|cause)(?![\p{L}\p{M}\p{N}])   # clitics set apart, as in "it 's"
+        | \p{Han}
+        | [\p{L}\p{N}](?:(?!\p{Han})[\p{L}\p{M}\p{N}])*                          # letters with their marks, digits
+          (?:
+              ['’\-‐‑](?!\p{Han})[\p{L}\p{N}](?:(?!\p{Han})[\p{L}\p{M}\p{N}])*   # don't, well-made
+            | (?<=\p{N})[.,](?=\p{N})[\p{N}]+                                    # 3.5 and 1,000
+          )*
+        | \p{Regional_Indicator}{2}                                              # flags
+        | \p{Extended_Pictographic}(?:[\p{Emoji_Modifier}\uFE0F]|\u200D\p{Extended_Pictographic})*
+      )
+    """,
+    regex.VERBOSE | regex.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Words(Sequence[str]):
+    """The words of one text, as a sequence of surface forms that remembers where each of them stood.
+
+    Example:
+        >>> words = segment("It's a GOOD film!")
+        >>> words.surfaces
+        ("It's", 'a', 'GOOD', 'film')
+        >>> words.replace({2: "great", 3: "movie"})
+        "It's a GREAT movie!"
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]  # character spans in order, never overlapping
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self.surfaces[index]
+
+    @cached_property
+    def surfaces(self) -> tuple[str, ...]:
+        return tuple(self.text[start:end] for start, end in self.spans)
+
+    def replace(self, swaps: Mapping[int, str], *, carry_case: bool = True) -> str:
+        """The text with the words at the given positions replaced and every other character unchanged.
+
+        Args:
+            swaps: Position to replacement. An empty replacement leaves the white space around the word.
+            carry_case: Write the replacement in the case of the word it replaces. Switch it off for special tokens,
+                whose case is part of their name.
+        """
+        parts, end = [], 0
+        for position in sorted(swaps):
+            start, next_end = self.spans[position]
+            replacement = swaps[position]
+            parts.append(self.text[end:start])
+            parts.append(match_case(self.surfaces[position], replacement) if carry_case else replacement)
+            end = next_end
+        parts.append(self.text[end:])
+        return "".join(parts)
+
+
+@lru_cache(maxsize=16384)
+def segment(text: str) -> Words:
+    """Find the words of a text.
+
+    A word is a run of letters, marks and digits in any script, with inner apostrophes and hyphens ("don't",
+    "well-made") and inner separators of numbers ("3.5"); a clitic that a treebank set apart ("'s"; its "n't" is letters
+    anyway); one Han character; one emoji with its modifiers. Markup, entities, punctuation and white space are no words.
+    """
+    return Words(text, tuple(match.span() for match in _PIECES.finditer(text) if match["word"]))
+
+
+def match_case(original: str, replacement: str) -> str:
+    """Write `replacement` in the case of `original`: GOOD -> GREAT, Good -> Great, good and gOOd -> great as it came."""
+    if not original[:1].isupper():
+        return replacement
+    if len(original) > 1 and original.isupper():
+        return replacement.upper()
+    return replacement[:1].upper() + replacement[1:]
+
+
+def visible_words(words: Words, column: int, encoding: Any) -> tuple[int, ...]:
+    """The positions of the words of which a model sees at least one token.
+
+    Args:
+        words: The words of the text of this column.
+        column: Which text of the pair; 0 for a single text.
+        encoding: What a fast tokenizer made of one example, truncated or not: `batch.encodings[row]`.
+
+    Example:
+        >>> batch = tokenizer([premise], [hypothesis], truncation=True, max_length=32)
+        >>> visible_words(segment(hypothesis), 1, batch.encodings[0])
+    """
+    tokens = (span for span, of in zip(encoding.offsets, encoding.sequence_ids, strict=True) if of == column)
+    seen, position = [], 0
+    # Both lists are in order, so one walk finds every overlap.
+    for start, end in tokens:
+        while position < len(words) and words.spans[position][1] <= start:
+            position += 1
+        while position < len(words) and words.spans[position][0] < end:
+            seen.append(position)
+            if words.spans[position][1] > end:
+                break
+            position += 1
+    return tuple(dict.fromkeys(seen))
+
+
+def visible_positions(
+    tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int
+) -> list[tuple[tuple[int, ...], ...]]:
+    """`visible_words` of every column of many examples, under the tokenizer's own truncation (`longest_first` for pairs).
+
+    Example:
+        >>> visible_positions(tokenizer, [("a premise", "a hypothesis")], max_length=128)
+        [((0, 1), (0, 1))]
+    """
+    if not texts:
+        return []
+    if not getattr(tokenizer, "is_fast", False):
+        raise UnshakenError(
+            f"{type(tokenizer).__name__} is a slow tokenizer and does not say which words it truncates; load a fast one "
+            "with AutoTokenizer.from_pretrained"
+        )
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    batch = tokenizer(*columns, truncation=True, max_length=max_length)
+    return [
+        tuple(visible_words(segment(text), column, encoding) for column, text in enumerate(row))
+        for row, encoding in zip(texts, batch.encodings, strict=True)
+    ]
