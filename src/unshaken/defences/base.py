@@ -32,8 +32,9 @@ class Step:
         max_length: Truncation length in tokens.
         progress: Share of training done, 0 to 1, for schedules.
         backward: Runs backward for all but the last pass of a defence that needs several (FreeLB, InfoBERT): the
-            trainer scales the loss, keeps distributed gradients local and handles mixed precision. The last loss is
-            returned from `Defence.loss` instead.
+            trainer scales the loss and handles mixed precision. The last loss is returned from `Defence.loss` instead.
+        local: Context for forward and backward of all but the last pass: distributed gradients stay on their rank and
+            are exchanged once, with the last pass. `with step.local(): step.backward(loss_of(step.forward(...)))`
     """
 
     model: nn.Module
@@ -44,6 +45,7 @@ class Step:
     max_length: int = 128
     progress: float = 0.0
     backward: Callable[[Tensor], None] = field(default=lambda loss: loss.backward())
+    local: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     @property
     def is_regression(self) -> bool:
@@ -52,7 +54,8 @@ class Step:
     @property
     def core(self) -> nn.Module:
         """The model inside DDP's wrapper, for passes whose parameter gradients are not wanted."""
-        return self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
+        wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+        return self.model.module if isinstance(self.model, wrappers) else self.model
 
     def forward(self, model: nn.Module | None = None, **overrides: Any) -> Any:
         """Run the model on this batch; `overrides` replace inputs, and `inputs_embeds` takes the place of the ids."""
