@@ -2,14 +2,19 @@
 
 A defence owns the objective and nothing else. The trainer owns accumulation, mixed precision, distribution and
 logging, so a defence reads like the formula of its paper.
+
+Distributed runs ask one rule of a defence: of the passes that end in one backward, the first goes through
+`step.forward()` and the others through `step.forward(step.core, ...)`. DDP prepares one exchange of gradients at a
+wrapped forward and overwrites buffers there, and gradients of all passes reach its hooks either way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +22,33 @@ from torch import Tensor, nn
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """How often one training step runs the encoder on a whole batch, teachers included."""
+
+    forward: int = 0
+    activations: int = 0  # backward passes, the half that carries gradients down through activations
+    weights: int = 0  # backward passes, the half that forms weight gradients
+
+    @property
+    def cost(self) -> float:
+        """In plain training steps: a forward pass and both halves of a backward pass cost about the same."""
+        return (self.forward + self.activations + self.weights) / 3
+
+    def __add__(self, other: Passes) -> Passes:
+        return Passes(
+            forward=self.forward + other.forward,
+            activations=self.activations + other.activations,
+            weights=self.weights + other.weights,
+        )
+
+    def __mul__(self, times: int) -> Passes:
+        return Passes(forward=self.forward * times, activations=self.activations * times, weights=self.weights * times)
+
+
+PLAIN = Passes(forward=1, activations=1, weights=1)  # one step of standard fine-tuning
 
 
 @dataclass(kw_only=True)
@@ -35,6 +67,8 @@ class Step:
             trainer scales the loss and handles mixed precision. The last loss is returned from `Defence.loss` instead.
         local: Context for forward and backward of all but the last pass: distributed gradients stay on their rank and
             are exchanged once, with the last pass. `with step.local(): step.backward(loss_of(step.forward(...)))`
+        keep_hidden_states: Whether passes return their hidden states; `Compose` sets it for parts that read a pass.
+        published: Outputs of passes that the objective shares with the parts beside it, by name.
     """
 
     model: nn.Module
@@ -46,6 +80,8 @@ class Step:
     progress: float = 0.0
     backward: Callable[[Tensor], None] = field(default=lambda loss: loss.backward())
     local: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    keep_hidden_states: bool = False
+    published: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_regression(self) -> bool:
@@ -62,14 +98,29 @@ class Step:
         inputs = {**self.inputs, **overrides}
         if "inputs_embeds" in overrides:
             inputs.pop("input_ids", None)
-        return (model or self.model)(**inputs)
+        if self.keep_hidden_states:
+            inputs.setdefault("output_hidden_states", True)
+        return (self.model if model is None else model)(**inputs)
+
+    def publish(self, name: str, output: Any) -> Any:
+        """Share a pass, `"clean"` or `"adversarial"`, with the parts beside this defence, and hand it on."""
+        self.published[name] = output
+        return output
+
+    def read(self, name: str, who: str) -> Any:
+        """The output of a pass that the objective published."""
+        if name not in self.published:
+            made = ", ".join(self.published) or "none"
+            raise UnshakenError(f"{who} reads the {name} pass of the defence beside it, which published: {made}")
+        return self.published[name]
 
     def task_loss(self, logits: Tensor, labels: Tensor | None = None, reduction: str = "mean") -> Tensor:
-        """Cross-entropy, or squared error for regression, in float32."""
+        """Cross-entropy, or squared error for regression, in float32 or wider."""
         labels = self.labels if labels is None else labels
+        logits = widened(logits)
         if labels.is_floating_point():
-            return F.mse_loss(logits.float().squeeze(-1), labels.float(), reduction=reduction)
-        return F.cross_entropy(logits.float(), labels, reduction=reduction)
+            return F.mse_loss(logits.squeeze(-1), labels.to(logits.dtype), reduction=reduction)
+        return F.cross_entropy(logits, labels, reduction=reduction)
 
     def encode(self, texts: Sequence[Sequence[str]]) -> dict[str, Tensor]:
         """Tokenise texts (or pairs) as the batch was, on the model's device."""
@@ -93,13 +144,28 @@ class Step:
             )
         return self.examples
 
+    def require_classes(self, who: str) -> None:
+        if self.is_regression:
+            raise UnshakenError(
+                f"{who} compares class distributions and its paper gives no form for regression; for float labels use "
+                "standard, freelb, smart, creat, infobert, ptwd or mixout"
+            )
+
 
 class Defence(nn.Module):
-    """Base of all defences. Subclasses implement `loss`; `setup` and `after_step` where they need them.
+    """An objective: what turns a batch into the loss of a training step.
 
-    Parameters a defence creates in `setup` are trained with the model's and saved in its checkpoints. Defences
-    compose: `ASCC() + PTWD()`.
+    Subclasses implement `loss` and `passes`; `setup` and `after_step` where they need them. Options are most easily
+    written as a dataclass (`@dataclass(eq=False, kw_only=True)`); parameters and frozen copies of the model are made in
+    `setup`. Trainable parameters join the optimizer; all state is saved in checkpoints, and restored after `setup`.
+
+    Defences compose with regularisers: `ASCC() + PTWD()`.
     """
+
+    publishes: tuple[str, ...] = ()  # names of the passes shared through `Step.publish`
+
+    def __post_init__(self) -> None:
+        super().__init__()  # for dataclasses, whose own __init__ does not
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         """Called once, before training, with the pretrained model (not yet wrapped)."""
@@ -110,6 +176,105 @@ class Defence(nn.Module):
 
     def after_step(self, model: nn.Module) -> None:
         """Called after each optimizer step (mean teachers, decoupled decay)."""
+
+    def passes(self) -> Passes:
+        """What one `loss` and its backward cost."""
+        raise NotImplementedError
+
+    def __add__(self, other: Defence) -> Compose:
+        return Compose(self, other)
+
+
+class Regulariser(Defence):
+    """A term beside an objective. Alone it stands beside the plain task loss: `PTWD()` is `Standard() + PTWD()`.
+
+    Subclasses implement `penalty`, and `extra_passes` where it runs an encoder. A penalty may read the passes of the
+    objective (`reads`, `Step.read`) instead of running its own.
+    """
+
+    reads: tuple[str, ...] = ()  # names of published passes this term needs
+
+    def penalty(self, step: Step) -> dict[str, Tensor]:
+        """Named parts to add to the objective's; empty where the term acts on the weights."""
+        raise NotImplementedError
+
+    def extra_passes(self) -> Passes:
+        return Passes()
+
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        step.keep_hidden_states |= bool(self.reads)
+        output = step.publish("clean", step.forward())
+        return {"task": step.task_loss(output.logits)} | self.penalty(step)
+
+    def passes(self) -> Passes:
+        return PLAIN + self.extra_passes()
+
+
+class Compose(Defence):
+    """One objective and the regularisers beside it, made by `+`. Without an objective it is the plain task loss.
+
+    Example:
+        >>> defence = ASCC(beta=4) + PTWD(weight=0.01)
+    """
+
+    def __init__(self, *defences: Defence) -> None:
+        super().__init__()
+        parts: list[Defence] = []
+        for defence in defences:
+            parts += defence.parts if isinstance(defence, Compose) else [defence]
+        objectives = [part for part in parts if not isinstance(part, Regulariser)]
+        if len(objectives) > 1:
+            names = " + ".join(type(part).__name__ for part in objectives)
+            raise UnshakenError(
+                f"{names}: each of these is a whole objective, and a defence has one; only regularisers (ptwd, mixout, "
+                "informative) can be added to it"
+            )
+        terms = [part for part in parts if isinstance(part, Regulariser)]
+        kinds = [type(term) for term in terms]
+        for kind in kinds:
+            if kinds.count(kind) > 1:
+                raise UnshakenError(f"{kind.__name__} is given {kinds.count(kind)} times; give it once")
+        self.publishes = objectives[0].publishes if objectives else ("clean",)
+        for term in terms:
+            for name in term.reads:
+                if name not in self.publishes:
+                    beside = type(objectives[0]).__name__ if objectives else "the plain task loss"
+                    raise UnshakenError(
+                        f"{type(term).__name__} reads the {name} pass, but {beside} has "
+                        f"{' and '.join(self.publishes) or 'none to share'}; put it beside a defence that makes one"
+                    )
+        self.modules_in_order = nn.ModuleList([*objectives, *terms])
+
+    @property
+    def parts(self) -> list[Defence]:
+        """The objective, where there is one, then the regularisers."""
+        return cast("list[Defence]", list(self.modules_in_order))
+
+    @property
+    def terms(self) -> list[Regulariser]:
+        """All parts but the first."""
+        return cast("list[Regulariser]", self.parts[1:])
+
+    def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
+        for part in self.parts:
+            part.setup(model, num_labels=num_labels, tokenizer=tokenizer)
+
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        step.keep_hidden_states |= any(term.reads for term in self.terms)
+        losses = self.parts[0].loss(step)
+        for term in self.terms:
+            losses |= term.penalty(step)
+        return losses
+
+    def after_step(self, model: nn.Module) -> None:
+        for part in self.parts:
+            part.after_step(model)
+
+    def passes(self) -> Passes:
+        return sum((term.extra_passes() for term in self.terms), start=self.parts[0].passes())
+
+    def __repr__(self) -> str:
+        return " + ".join(repr(part) for part in self.parts)
 
 
 @contextlib.contextmanager
@@ -122,6 +287,12 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def frozen_copy(model: nn.Module) -> nn.Module:
+    """A teacher: the same weights, without gradients and in evaluation mode."""
+    teacher = copy.deepcopy(model).requires_grad_(False)
+    return teacher.eval()
 
 
 def input_embeddings(model: nn.Module) -> nn.Module:
@@ -139,10 +310,15 @@ def input_embeddings(model: nn.Module) -> nn.Module:
     return table
 
 
-def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(p || q) per example from log-probabilities. (batch, classes) -> (batch,)"""
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
+def widened(values: Tensor) -> Tensor:
+    """Half precision to float32; float32 and float64 as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    return torch.log_softmax(logits.float(), dim=-1)
+    return torch.log_softmax(widened(logits), dim=-1)
+
+
+def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p || q) per example from log-probabilities. (batch, classes) -> (batch,)"""
+    return (log_p.exp() * (log_p - log_q)).sum(-1)

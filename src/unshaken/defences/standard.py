@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
-from unshaken.defences.base import Defence, Step
+from unshaken.defences.base import PLAIN, Defence, Passes, Step
 
 
+@dataclass(eq=False, kw_only=True)
 class Standard(Defence):
     """Plain fine-tuning, the baseline of every comparison.
 
@@ -16,5 +19,11 @@ class Standard(Defence):
         >>> trainer = RobustTrainer(model, arguments, defence=Standard(), train_dataset=data.train)
     """
 
+    publishes = ("clean",)
+
     def loss(self, step: Step) -> dict[str, Tensor]:
-        return {"task": step.task_loss(step.forward().logits)}
+        output = step.publish("clean", step.forward())
+        return {"task": step.task_loss(output.logits)}
+
+    def passes(self) -> Passes:
+        return PLAIN
