@@ -1,0 +1,199 @@
+"""Synonyms from WordNet 3.0, inflected like the word they replace. The table ships in the package; nothing is downloaded.
+
+The table `data/wordnet.txt.gz` has three sections, written by `scripts/build_wordnet.py`:
+
+    # synonyms     lemma, part of speech, senses in WordNet's order with their counts ("40:movie,flick;3:cinema")
+    # irregular    lemma, part of speech, forms that the rules of `inflection.py` get wrong ("past=took,participle=taken")
+    # antonyms     words, words: each on the left is opposed to each on the right
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib import resources
+from typing import ClassVar
+
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.base import Substitutions, content_hash
+from unshaken.substitutions.function_words import AUXILIARIES, DETERMINERS, is_function_word
+from unshaken.substitutions.inflection import PARTS_OF_SPEECH, regular, regular_readings
+
+
+Sense = tuple[int, tuple[str, ...]]  # count in the corpora that WordNet's authors tagged, and the synonyms it adds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """WordNet as the package needs it. `table()` gives the one copy of the process."""
+
+    content: str  # SHA-256 of the text of the table
+    entries: dict[tuple[str, str], str] = field(repr=False)  # the senses of a lemma and part of speech, as in the file
+    irregular: dict[tuple[str, str], dict[str, str]] = field(repr=False)
+    opposites: tuple[tuple[frozenset[str], frozenset[str]], ...] = field(repr=False)
+
+    @cached_property
+    def _irregular_readings(self) -> dict[str, list[tuple[str, str, str]]]:
+        readings = defaultdict(list)
+        for (lemma, part), forms in self.irregular.items():
+            for form, word in forms.items():
+                readings[word].append((lemma, part, form))
+        return readings
+
+    @cached_property
+    def _opposites_of(self) -> dict[str, list[frozenset[str]]]:
+        found = defaultdict(list)
+        for left, right in self.opposites:
+            for word in left:
+                found[word].append(right)
+            for word in right:
+                found[word].append(left)
+        return found
+
+    def senses(self, lemma: str, part: str) -> list[Sense]:
+        """The senses of a lemma in WordNet's order; most have no synonym of their own."""
+        pairs = (sense.split(":") for sense in self.entries[lemma, part].split(";"))
+        return [(int(count), tuple(words.split(",")) if words else ()) for count, words in pairs]
+
+    def inflect(self, lemma: str, part: str, form: str) -> str | None:
+        """A form of a lemma, or None where there is none (no "beautifuller")."""
+        return self.irregular.get((lemma, part), {}).get(form) or regular(lemma, part, form)
+
+    def readings(self, word: str) -> Iterator[tuple[str, str, str]]:
+        """Every (lemma, part of speech, form) that `word` can be, among the lemmas that have synonyms."""
+        for lemma, part, form in self._irregular_readings.get(word, ()):
+            if (lemma, part) in self.entries:
+                yield lemma, part, form
+        for part in PARTS_OF_SPEECH:
+            for lemma, form in dict.fromkeys(regular_readings(word, part)):
+                known = (lemma, part) in self.entries
+                if known and form not in self.irregular.get((lemma, part), {}):
+                    yield lemma, part, form
+
+    def are_antonyms(self, one: str, other: str) -> bool:
+        """Whether WordNet opposes two words, or two adjectives through the words they are similar to."""
+        lemmas = [{word, *(lemma for lemma, _, _ in self._lemmas(word))} for word in (one.lower(), other.lower())]
+        return any(lemmas[1] & opposed for lemma in lemmas[0] for opposed in self._opposites_of.get(lemma, ()))
+
+    def _lemmas(self, word: str) -> Iterator[tuple[str, str, str]]:
+        # Antonyms need no synonyms, so any lemma that the rules allow counts here.
+        yield from self._irregular_readings.get(word, ())
+        for part in PARTS_OF_SPEECH:
+            for lemma, form in regular_readings(word, part):
+                yield lemma, part, form
+
+
+@lru_cache(maxsize=1)
+def table() -> Table:
+    """The shipped table, read once a process."""
+    packed = resources.files("unshaken.substitutions").joinpath("data/wordnet.txt.gz").read_bytes()
+    raw = gzip.decompress(packed)
+    sections: dict[str, list[list[str]]] = {}
+    for line in raw.decode("ascii").splitlines():
+        if line.startswith("# "):
+            rows = sections.setdefault(line.split()[1], [])
+        else:
+            rows.append(line.split("\t"))
+    return Table(
+        content=hashlib.sha256(raw).hexdigest(),
+        entries={(lemma, part): senses for lemma, part, senses in sections["synonyms"]},
+        irregular={
+            (lemma, part): dict(pair.split("=") for pair in forms.split(","))  # type: ignore[misc]
+            for lemma, part, forms in sections["irregular"]
+        },
+        opposites=tuple((frozenset(a.split(",")), frozenset(b.split(","))) for a, b in sections["antonyms"]),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordNet(Substitutions):
+    """Synonyms by part of speech, in WordNet's order of senses, in the form of the word they replace ("took" -> "had").
+
+    A word may be several parts of speech ("films": noun or verb) and have many senses ("take" has 44). No tagger runs here:
+    senses rarer than `rare` times the word's most frequent one are left out, by WordNet's own counts, and
+    `attacks.constraints.PartOfSpeech` filters by context where that matters. Function words have no synonyms ("in" is not an
+    inch), names and phrases are no candidates.
+
+    Paper: Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
+        section 3.2.1 (WordNet synonyms of the same part of speech).
+    Relations: A wider set than counter-fitted neighbours for rare words, narrower for adjectives; near-synonyms that
+        WordNet calls "similar" are not used, because they seldom keep a label.
+    Cost: Reads 0.8 MB once; afterwards a dictionary look-up for each word.
+
+    Args:
+        rare: Senses with less than this share of the count of the most frequent sense are left out; 0 keeps all of them, as
+            the paper does.
+        limit: The most candidates for one word, all where None.
+
+    Example:
+        >>> WordNet().candidates(["the", "movies"], 1)
+        ['films', 'pictures', 'pics', 'flicks']
+    """
+
+    name: ClassVar[str] = "wordnet"
+
+    rare: float = 0.05
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rare <= 1:
+            raise UnshakenError(f"WordNet(rare={self.rare}): a share from 0 to 1")
+        if self.limit is not None and self.limit < 1:
+            raise UnshakenError(f"WordNet(limit={self.limit}): at least 1, or None for all candidates")
+
+    @property
+    def provenance(self) -> str:
+        return f"WordNet 3.0 (rare={self.rare}, limit={self.limit})"
+
+    @property
+    def fingerprint(self) -> str:
+        return content_hash([self.provenance, table().content])
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        return list(_synonyms(self, words[position].lower(), _expects_participle(words, position)))
+
+
+@lru_cache(maxsize=1 << 17)
+def _synonyms(source: WordNet, word: str, expects_participle: bool) -> tuple[str, ...]:
+    if is_function_word(word):
+        return ()
+    for possessive in ("'s", "’s"):
+        if word.endswith(possessive):
+            owner = word.removesuffix(possessive)
+            return tuple(found + possessive for found in _inflected(source, owner, expects_participle, parts="n"))
+    return tuple(_inflected(source, word, expects_participle))
+
+
+def _inflected(
+    source: WordNet, word: str, expects_participle: bool, parts: Sequence[str] = PARTS_OF_SPEECH
+) -> Iterator[str]:
+    wordnet = table()
+    readings = [reading for reading in wordnet.readings(word) if reading[1] in parts]
+    if {"past", "participle"} <= {form for _, _, form in readings}:
+        unlikely = "past" if expects_participle else "participle"
+        readings = [reading for reading in readings if reading[2] != unlikely]
+    # (count, reading, synonyms) of every sense of every reading, the most frequent part of speech first
+    senses = [(count, reading, synonyms) for reading in readings for count, synonyms in wordnet.senses(*reading[:2])]
+    totals = {reading: sum(count for count, of, _ in senses if of == reading) for reading in readings}
+    threshold = source.rare * max((count for count, _, _ in senses), default=0)
+    found: dict[str, None] = {}
+    for count, (lemma, part, form), synonyms in sorted(senses, key=lambda sense: -totals[sense[1]]):
+        if count < threshold:
+            continue
+        for synonym in synonyms:
+            inflected = wordnet.inflect(synonym, part, form)
+            if inflected is not None and inflected != word and not is_function_word(inflected):
+                found[inflected] = None
+    yield from list(found)[: source.limit]
+
+
+def _expects_participle(words: Sequence[str], position: int) -> bool:
+    """Whether a form like "liked" is a participle here: after "have" or "be", or after an article."""
+    before = [word.lower().replace("’", "'") for word in words[max(0, position - 2) : position]]
+    return any(word in AUXILIARIES or word.endswith("n't") for word in before) or any(
+        word in DETERMINERS for word in before[-1:]
+    )
