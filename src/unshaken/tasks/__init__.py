@@ -1,0 +1,46 @@
+"""Data sets as rows of data, a user's own files, and the protocols of the papers."""
+
+from unshaken.tasks.leakage import Leakage, LeakageWarning, leakage
+from unshaken.tasks.load import load_examples, load_task, task_names
+from unshaken.tasks.metrics import METRICS, advglue_score, score
+from unshaken.tasks.sampling import (
+    PROTOCOLS,
+    SHARED_SEEDS,
+    Balanced,
+    Jia2019,
+    LowResource,
+    Official,
+    Protocol,
+    Standard,
+    balanced_sample,
+    stratified_split,
+)
+from unshaken.tasks.specs import TASK_GROUPS, TASKS
+from unshaken.tasks.task import Hub, Task, TaskData
+
+__all__ = [
+    "METRICS",
+    "PROTOCOLS",
+    "SHARED_SEEDS",
+    "TASKS",
+    "TASK_GROUPS",
+    "Balanced",
+    "Hub",
+    "Jia2019",
+    "Leakage",
+    "LeakageWarning",
+    "LowResource",
+    "Official",
+    "Protocol",
+    "Standard",
+    "Task",
+    "TaskData",
+    "advglue_score",
+    "balanced_sample",
+    "leakage",
+    "load_examples",
+    "load_task",
+    "score",
+    "stratified_split",
+    "task_names",
+]

@@ -1,0 +1,148 @@
+"""`load_task`: a name, a file, a folder or a hub data set in; labelled splits out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
+from unshaken.names import build, lookup, nearest
+from unshaken.tasks import own, sources
+from unshaken.tasks.readers import FORMATS
+from unshaken.tasks.sampling import PROTOCOLS, Protocol
+from unshaken.tasks.specs import TASK_GROUPS, TASKS
+from unshaken.tasks.task import Task, TaskData
+
+PathLike = str | Path
+
+
+def load_task(
+    name_or_path: PathLike,
+    *,
+    data: PathLike | None = None,
+    protocol: str | Protocol = "standard",
+    seed: int = 0,
+    validation: PathLike | None = None,
+    test: PathLike | None = None,
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    label_names: Sequence[str] | None = None,
+) -> TaskData:
+    """Load a task by name, or a user's own data by path.
+
+    Args:
+        name_or_path: A key of `TASKS`; a CSV, TSV, JSONL, JSON or Parquet file; a folder with such files or written by
+            `save_to_disk`; or `owner/name[:configuration]` on the hub.
+        data: The folder with a built-in task's files; the hub where None.
+        protocol: How splits are made, a name of `PROTOCOLS` with options (`low-resource:size=1000`) or an object.
+        seed: Of everything the protocol draws.
+        validation: A second file of one's own; held out of train where None.
+        test: A third.
+        text_columns: Of one's own data; guessed where None.
+        label_column: The same.
+        id_column: The same; row numbers where None.
+        label_names: Class names in label order; sorted where None.
+
+    Example:
+        >>> load_task("rotten-tomatoes").test[0].label  # doctest: +SKIP
+        1
+        >>> load_task("reviews.csv", label_column="stars", protocol="low-resource:size=200")  # doctest: +SKIP
+    """
+    columns = own.Columns(
+        texts=None if text_columns is None else tuple(text_columns),
+        label=label_column,
+        id=id_column,
+        label_names=None if label_names is None else tuple(label_names),
+    )
+    if isinstance(protocol, str):
+        protocol = build("protocol", protocol, PROTOCOLS)
+    task = TASKS.get(_key(name_or_path))
+    if task is not None:
+        if columns != own.Columns() or validation is not None or test is not None:
+            raise UnshakenError(f"{task.name!r} is a built-in task with its own files and columns; only data applies")
+        loaded = _built_in(task, None if data is None else Path(data))
+    else:
+        if data is not None:
+            raise UnshakenError(f"data is for built-in tasks; {name_or_path!s} {_nearest_task(name_or_path)}")
+        loaded = own.load_sources(_own_sources(name_or_path, validation, test), columns, name=_stem(name_or_path))
+    return protocol.apply(loaded, seed=seed, folder=None if data is None else Path(data))
+
+
+def load_examples(
+    path: PathLike,
+    *,
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    label_names: Sequence[str] | None = None,
+) -> Examples:
+    """One file as it is, to evaluate on: nothing is split off, and one class alone is allowed.
+
+    Pass the model's class names as `label_names`, so that labels mean what the model means by them.
+    """
+    columns = own.Columns(
+        texts=None if text_columns is None else tuple(text_columns),
+        label=label_column,
+        id=id_column,
+        label_names=None if label_names is None else tuple(label_names),
+    )
+    source = {"test": own.file_source(Path(path))}
+    return own.load_sources(source, columns, name=_stem(path)).require("test")
+
+
+def task_names(names: str) -> list[str]:
+    """The tasks behind `sst2,advglue`: groups are spelt out, paths are left alone.
+
+    Example:
+        >>> task_names("sst2,rte")
+        ['sst2', 'rte']
+    """
+    found: list[str] = []
+    for name in filter(None, (part.strip() for part in names.split(","))):
+        if _is_own(name):
+            found.append(name)
+        elif _key(name) in TASK_GROUPS:
+            found.extend(TASK_GROUPS[_key(name)])
+        else:
+            found.append(lookup("task", name, TASKS).name)
+    return list(dict.fromkeys(found))
+
+
+def _key(name: PathLike) -> str:
+    return str(name).strip().lower().replace("_", "-")
+
+
+def _stem(path: PathLike) -> str:
+    return Path(path).stem if Path(path).exists() else str(path)
+
+
+def _is_own(name: str) -> bool:
+    return _key(name) not in TASKS and (Path(name).exists() or "/" in name or Path(name).suffix.lower() in FORMATS)
+
+
+def _nearest_task(name: PathLike) -> str:
+    return f"is none of them; {nearest(str(name), TASKS)}"
+
+
+def _built_in(task: Task, data: Path | None) -> TaskData:
+    if data is not None:
+        return sources.from_files(task, data)
+    return sources.from_package(task) if task.package else sources.from_hub(task)
+
+
+def _own_sources(name: PathLike, validation: PathLike | None, test: PathLike | None) -> dict[str, own.Source]:
+    path = Path(name)
+    if path.is_dir():
+        found = own.folder_sources(path)
+    elif path.is_file() or path.suffix.lower() in FORMATS:
+        found = {"train": own.file_source(path)}
+    elif str(name).count("/") == 1:
+        found = own.hub_sources(str(name))
+    else:
+        raise UnshakenError(f"unknown task {name!s}, and no such file; {nearest(str(name), TASKS)}")
+    for split, second in (("validation", validation), ("test", test)):
+        if second is not None:
+            found[split] = own.file_source(Path(second))
+    return found

@@ -1,0 +1,212 @@
+"""A user's own data: one file, several, a folder of files, or a data set of the hub; columns named or guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
+from unshaken.tasks.readers import FORMATS, Record, class_labels, read
+from unshaken.tasks.rows import NUMBER, build_examples, find_column, is_unlabelled, label_text
+from unshaken.tasks.sources import hub_records, load_from_hub
+from unshaken.tasks.task import SPLITS, Task, TaskData
+
+TEXT_PAIRS = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+)
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "tweet", "message", "document", "body", "headline")
+LABEL_COLUMNS = ("label", "labels", "target", "class", "category", "sentiment", "gold_label", "is_duplicate", "y")
+SAVE_TO_DISK_NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
+SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns to read; None is guessed from the names above.
+
+    Attributes:
+        texts: One text column, or two for pairs.
+        label: The label column.
+        id: A column of unique ids; row numbers where None.
+        label_names: Class names in label order; sorted from the training rows where None.
+    """
+
+    texts: tuple[str, ...] | None = None
+    label: str | None = None
+    id: str | None = None
+    label_names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Rows that can be read more than once: first their labels, then their texts. So memory holds no row twice."""
+
+    name: str
+    records: Callable[[], Iterator[Record]]
+    class_names: Callable[[str], tuple[str, ...]]  # column -> names that the file itself declares
+
+
+def file_source(*paths: Path) -> Source:
+    """One file, or the shards of one split."""
+    for path in paths:
+        read(path)  # refuses a missing file or an unknown ending now, with the others not yet read
+    return Source(
+        name=str(paths[0]),
+        records=lambda: chain.from_iterable(map(read, paths)),
+        class_names=partial(class_labels, paths[0]),
+    )
+
+
+def folder_sources(folder: Path) -> dict[str, Source]:
+    """The splits in a folder: `train.csv`, `data/train-00000-of-00002.parquet`, or what `save_to_disk` wrote."""
+    shards: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in FORMATS and path.name not in SAVE_TO_DISK_NOTES:
+            inside = path.relative_to(folder)
+            split = _named_split(inside.stem) or _named_split(inside.parent.name)
+            if split is None and path.suffix == ".arrow":
+                split = "train"  # one `Dataset`, without splits
+            if split is not None:
+                shards.setdefault(split, []).append(path)
+    if not shards:
+        endings = ", ".join(FORMATS)
+        raise UnshakenError(f"{folder} holds no data; name its files train, validation and test, ending in {endings}")
+    return {split: file_source(*paths) for split, paths in shards.items()}
+
+
+def _named_split(name: str) -> str | None:
+    first = re.split(r"[-_.]", name.lower())[0]
+    return next((split for split, names in SPLIT_NAMES.items() if first in names), None)
+
+
+def hub_sources(path: str) -> dict[str, Source]:
+    """The splits of `owner/name` or `owner/name:configuration` on the hub."""
+    name, _, config = path.partition(":")
+    loaded = load_from_hub(name, config or None)
+    sources = {}
+    for split, names in SPLIT_NAMES.items():
+        if found := next((theirs for theirs in names if theirs in loaded), None):
+            sources[split] = _hub_source(path, loaded[found])
+    if not sources:
+        raise UnshakenError(f"{path!r} has no train, validation or test split; it has {', '.join(loaded)}")
+    return sources
+
+
+def _hub_source(name: str, rows: Any) -> Source:
+    def class_names(column: str) -> tuple[str, ...]:
+        return tuple(getattr(rows.features.get(column), "names", ()))
+
+    return Source(name=name, records=lambda: hub_records(rows), class_names=class_names)
+
+
+def load_sources(sources: Mapping[str, Source], columns: Columns, *, name: str) -> TaskData:
+    """Read the splits; the first of train, validation, test decides columns and labels for all."""
+    splits = [split for split in SPLITS if split in sources]
+    task = describe(sources[splits[0]], columns, name=name)
+    data = TaskData(task=task)
+    for split in splits:
+        source = sources[split]
+        examples = build_examples(source.records(), task, split, source.name, strict=True)
+        if task.is_regression or not is_unlabelled(examples, source.name):
+            data = replace(data, **{split: examples})
+        elif split == "test":
+            data = replace(data, unlabelled=examples).with_note(f"{source.name} has no labels")
+        else:
+            column = task.label_column
+            raise UnshakenError(f"{source.name}: no labels in column {column!r}; the {split} split needs them")
+    if data.train is not None:
+        _need_two_classes(data.train, sources["train"].name)
+    return data
+
+
+def _need_two_classes(train: Examples, source: str) -> None:
+    if not train.is_regression and len(set(train.labels)) < 2:
+        only = train.label_names[int(train.labels[0])]
+        raise UnshakenError(f"{source}: every row has the label {only!r}; training needs two classes or more")
+
+
+def describe(source: Source, columns: Columns, *, name: str) -> Task:
+    """The task that a file stands for: its columns, and its labels in order."""
+    first = next(source.records(), None)
+    if first is None:
+        raise UnshakenError(f"{source.name} has no rows")
+    texts = columns.texts or _guess_texts(first.fields, source.name)
+    if not 1 <= len(texts) <= 2:
+        raise UnshakenError(f"{source.name}: {len(texts)} text columns given; allowed: one, or two for pairs")
+    texts = tuple(find_column(first.fields, column, (), source.name) for column in texts)
+    label = _label_column(first.fields, columns, source.name)
+    if columns.id is not None:
+        find_column(first.fields, columns.id, (), source.name)
+    label_names = columns.label_names
+    if label_names is None:
+        label_names = source.class_names(label) or _label_names(source, label)
+    return Task(
+        name=name,
+        title=name,
+        columns=texts,
+        label_names=label_names,
+        metric="accuracy" if label_names else "pearson",
+        label_column=label,
+        id_column=columns.id,
+    )
+
+
+def _guess_texts(fields: Iterable[str], source: str) -> tuple[str, ...]:
+    lowered = {name.lower(): name for name in fields}
+    for pair in TEXT_PAIRS:
+        if all(name in lowered for name in pair):
+            return tuple(lowered[name] for name in pair)
+    for name in TEXT_COLUMNS:
+        if name in lowered:
+            return (lowered[name],)
+    present = ", ".join(map(repr, lowered.values()))
+    raise UnshakenError(f"{source}: cannot tell which column is the text; columns: {present}; name it (text_columns)")
+
+
+def _label_column(fields: Iterable[str], columns: Columns, source: str) -> str:
+    if columns.label is not None:
+        return find_column(fields, columns.label, (), source)
+    lowered = {name.lower(): name for name in fields}
+    for name in LABEL_COLUMNS:
+        if name in lowered:
+            return lowered[name]
+    present = ", ".join(map(repr, lowered.values()))
+    raise UnshakenError(f"{source}: no label column; columns: {present}; name it (label_column)")
+
+
+def _label_names(source: Source, column: str) -> tuple[str, ...]:
+    """Class names in sorted order, numbers by value; none where the labels are real numbers (regression)."""
+    seen: set[str] = set()
+    kinds: dict[str, str] = {}  # "text", "whole" or "real" -> where one first stood
+    for record in source.records():
+        value = record.fields.get(column)
+        text = label_text(value)
+        if not text:
+            raise UnshakenError(f"{source.name}: {record.where} has no label in column {column!r}")
+        if text in seen:
+            continue
+        seen.add(text)
+        kinds.setdefault(_kind(text), f"{record.where} has {value!r}")
+        if "text" in kinds and len(kinds) > 1:
+            found = ", ".join(kinds.values())
+            raise UnshakenError(f"{source.name}: labels of mixed types ({found}); use one type, or give label_names")
+    if "real" in kinds:
+        return ()
+    return tuple(sorted(seen, key=int if "whole" in kinds else str))
+
+
+def _kind(text: str) -> str:
+    if re.fullmatch(r"-?\d+", text):
+        return "whole"
+    return "real" if re.fullmatch(NUMBER, text) else "text"

@@ -1,0 +1,202 @@
+"""Records out of files, one at a time: CSV, TSV, JSON lines, JSON, Parquet, Arrow and folders of text files.
+
+Every reader is a generator, so memory does not grow with the file (a JSON array is the exception: the format has to be
+read whole). Each record says where it stands, because an error without a row number costs its reader an hour.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unshaken.errors import UnshakenError
+
+FIELD_LIMIT = 2**31 - 1  # csv refuses fields above 131,072 characters otherwise; a C long on every platform
+
+
+class Record(NamedTuple):
+    """One row and where it stands in its file."""
+
+    where: str  # "line 17" or "row 16", counted from 1
+    fields: dict[str, Any]
+
+
+def read(path: Path) -> Iterator[Record]:
+    """The records of one file, by its ending."""
+    if not path.is_file():
+        raise UnshakenError(f"no such file: {path}")
+    if path.suffix.lower() not in FORMATS:
+        raise UnshakenError(f"{path}: the ending {path.suffix!r} is not known; known: {', '.join(FORMATS)}")
+    return FORMATS[path.suffix.lower()](path)
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 file, split at line feeds only: U+2028 and its kind are text, not ends of rows."""
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                bad = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
+                raise UnshakenError(f"{path}: line {number} is not UTF-8 ({bad}); save the file as UTF-8") from error
+
+
+def read_csv(path: Path) -> Iterator[Record]:
+    """Comma or semicolon separated, whichever the header has more of; quoted fields may hold line breaks."""
+    csv.field_size_limit(FIELD_LIMIT)
+    first = next(text_lines(path), "")
+    rows = csv.reader(text_lines(path), delimiter=max(",;", key=first.count), strict=True)
+    header = _header(path, next(rows, []))
+    while True:
+        start = rows.line_num + 1
+        try:
+            values = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UnshakenError(f"{path}: line {start} is not well-formed CSV ({error})") from error
+        if values:
+            yield _record(path, f"line {start}", header, values)
+
+
+def read_tsv(path: Path) -> Iterator[Record]:
+    """Tab separated as pandas writes it: a field wholly in quotes loses them. Fields hold no line breaks."""
+    for record in read_plain_tsv(path):
+        yield record._replace(fields={key: _unquoted(value) for key, value in record.fields.items()})
+
+
+def read_plain_tsv(path: Path) -> Iterator[Record]:
+    """Tab separated as GLUE and SNLI publish it: a quotation mark is text, and often without its partner."""
+    lines = text_lines(path)
+    header = _header(path, next(lines, "").rstrip("\r\n").split("\t"))
+    for number, line in enumerate(lines, start=2):
+        if line.strip("\r\n"):
+            yield _record(path, f"line {number}", header, line.rstrip("\r\n").split("\t"))
+
+
+def _header(path: Path, names: list[str]) -> list[str]:
+    if not any(name.strip() for name in names):
+        raise UnshakenError(f"{path} is empty; its first line must name the columns")
+    names = [name.strip() for name in names]
+    for name in names:
+        if names.count(name) > 1:
+            raise UnshakenError(f"{path}: two columns are named {name!r}")
+    return names
+
+
+def _record(path: Path, where: str, header: list[str], values: list[str]) -> Record:
+    if len(values) != len(header):
+        raise UnshakenError(f"{path}: {where} has {len(values)} fields, the header has {len(header)}")
+    return Record(where, dict(zip(header, values, strict=True)))
+
+
+def _unquoted(value: str) -> str:
+    inner = value[1:-1]
+    quoted = len(value) >= 2 and value[0] == value[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if quoted else value
+
+
+def read_jsonl(path: Path) -> Iterator[Record]:
+    for number, line in enumerate(text_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UnshakenError(f"{path}: line {number} is not JSON ({error.msg})") from error
+        yield _object(path, f"line {number}", value)
+
+
+def read_json(path: Path, key: str | None = None) -> Iterator[Record]:
+    """A list of objects, or the list under `key` (AdvGLUE keeps six tasks in one file)."""
+    try:
+        value = json.loads("".join(text_lines(path)))
+    except json.JSONDecodeError as error:
+        raise UnshakenError(f"{path}: not JSON (line {error.lineno}: {error.msg})") from error
+    if key is not None:
+        value = value.get(key, []) if isinstance(value, dict) else None
+    elif isinstance(value, dict) and list(value) == ["data"]:
+        value = value["data"]
+    if not isinstance(value, list):
+        wanted = "a list of objects" if key is None else f"an object whose {key!r} is a list of objects"
+        raise UnshakenError(f"{path}: expected {wanted}")
+    for number, item in enumerate(value, start=1):
+        yield _object(path, f"row {number}", item)
+
+
+def _object(path: Path, where: str, value: Any) -> Record:
+    if not isinstance(value, dict):
+        raise UnshakenError(f"{path}: {where} is {type(value).__name__}, not an object with named fields")
+    return Record(where, value)
+
+
+def read_parquet(path: Path) -> Iterator[Record]:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        batches = parquet.ParquetFile(path).iter_batches(batch_size=1024)
+        yield from _arrow_records(batches)
+    except ArrowInvalid as error:
+        raise UnshakenError(f"{path}: not a Parquet file ({error})") from error
+
+
+def read_arrow(path: Path) -> Iterator[Record]:
+    """A shard that `Dataset.save_to_disk` wrote."""
+    import pyarrow
+
+    try:
+        with pyarrow.memory_map(str(path)) as stream:
+            yield from _arrow_records(pyarrow.ipc.open_stream(stream))
+    except pyarrow.ArrowInvalid as error:
+        raise UnshakenError(f"{path}: not an Arrow stream ({error})") from error
+
+
+def _arrow_records(batches: Any) -> Iterator[Record]:
+    number = 0
+    for batch in batches:
+        for fields in batch.to_pylist():
+            number += 1
+            yield Record(f"row {number}", fields)
+
+
+def class_labels(path: Path, column: str) -> tuple[str, ...]:
+    """The class names that `datasets` wrote into a Parquet or Arrow file; empty where there are none."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if path.suffix == ".parquet":
+        metadata = parquet.read_schema(path).metadata
+    elif path.suffix == ".arrow":
+        with pyarrow.memory_map(str(path)) as stream:
+            metadata = pyarrow.ipc.open_stream(stream).schema.metadata
+    else:
+        return ()
+    features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    return tuple(features.get(column, {}).get("names", ()))
+
+
+def read_class_folders(folder: Path) -> Iterator[Record]:
+    """`neg/0_3.txt`, `pos/0_9.txt`: one file a text, the folder is its label (aclImdb)."""
+    for label in sorted(child.name for child in folder.iterdir() if child.is_dir() and child.name != "unsup"):
+        for path in sorted((folder / label).glob("*.txt"), key=_natural_order):
+            name = f"{label}/{path.stem}"
+            yield Record(f"{name}.txt", {"id": name, "label": label, "text": "".join(text_lines(path))})
+
+
+def _natural_order(path: Path) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", path.stem)]
+
+
+FORMATS: dict[str, Callable[[Path], Iterator[Record]]] = {
+    ".csv": read_csv,
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".json": read_json,
+    ".parquet": read_parquet,
+    ".arrow": read_arrow,
+}

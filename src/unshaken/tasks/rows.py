@@ -1,0 +1,128 @@
+"""From records to `Examples`: which column is which, what a label means, and errors that name the row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.names import nearest
+from unshaken.tasks.readers import Record
+from unshaken.tasks.task import Task
+
+UNLABELLED = -1
+_NO_LABEL = ("", "-", "-1")  # absent, SNLI's undecided pairs, the hub's hidden test labels
+NUMBER = r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?"
+
+
+def build_examples(records: Iterable[Record], task: Task, split: str, source: str, *, strict: bool = False) -> Examples:
+    """The examples of one split.
+
+    Args:
+        records: Rows of the split.
+        task: Says what the columns and labels are.
+        split: Gives the name and the ids: "train" -> "sst2/train" and "train/0", "train/1", ...
+        source: The file or hub path, for error messages.
+        strict: Refuse empty texts. A user's file is checked; published sets are taken as they are (QQP has one).
+    """
+    rows = []
+    for record in _belonging(records, task):
+        label = _label(record, task, source)
+        if label == UNLABELLED and task.drop_unlabelled:
+            continue
+        texts = tuple(_text(record, column, task, source, strict=strict) for column in task.columns)
+        number = record.fields[task.id_column] if task.id_column in record.fields else len(rows)
+        group = record.fields.get(task.group_column) if task.group_column else None
+        original = _original(record, texts, task)
+        rows.append(Example(id=f"{split}/{number}", texts=texts, label=label, group=group, original=original))
+    if not rows:
+        raise UnshakenError(f"{source}: the {split} split of {task.name!r} is empty")
+    return Examples(
+        rows=tuple(rows),
+        name=f"{task.name}/{split}",
+        columns=task.columns,
+        label_names=task.label_names,
+        metric=task.metric,
+    )
+
+
+def is_unlabelled(examples: Examples, source: str) -> bool:
+    """Whether all labels are hidden. Some hidden, some not, is a fault of the file."""
+    hidden = [row for row in examples if row.label == UNLABELLED and not isinstance(row.label, float)]
+    if hidden and len(hidden) < len(examples):
+        count = f"{len(hidden)} of {len(examples)}"
+        raise UnshakenError(f"{source}: {count} rows have no label; the first has the id {hidden[0].id!r}")
+    return bool(hidden)
+
+
+def _belonging(records: Iterable[Record], task: Task) -> Iterator[Record]:
+    for record in records:
+        kept = all(record.fields.get(key) == value for key, value in task.keep.items())
+        dropped = any(record.fields.get(key) == value for key, value in task.drop.items())
+        if kept and not dropped:
+            yield record
+
+
+def find_column(fields: Iterable[str], column: str, aliases: Sequence[str], source: str) -> str:
+    """The name under which a file has `column`, or an error with the nearest match."""
+    fields = list(fields)
+    for candidate in (column, *aliases):
+        if candidate in fields:
+            return candidate
+    raise UnshakenError(f"{source}: no column {column!r}; {nearest(column, fields)}")
+
+
+def _text(record: Record, column: str, task: Task, source: str, *, strict: bool) -> str:
+    name = find_column(record.fields, column, task.aliases.get(column, ()), f"{source}, {record.where}")
+    text = record.fields[name]
+    if not isinstance(text, str):
+        raise UnshakenError(f"{source}: {record.where} has {type(text).__name__} in text column {name!r}, not text")
+    if strict and not text.strip():
+        raise UnshakenError(f"{source}: {record.where} has an empty text in column {name!r}; remove or fill the row")
+    return text
+
+
+def _label(record: Record, task: Task, source: str) -> int | float:
+    names = (task.label_column, *task.aliases.get(task.label_column, ()))
+    value = next((record.fields[name] for name in names if name in record.fields), None)
+    if task.is_regression:
+        return _target(value, record, source)
+    return label_index(value, task, f"{source}: {record.where}")
+
+
+def _target(value: Any, record: Record, source: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UnshakenError(f"{source}: {record.where} has the target {value!r}, not a number") from None
+
+
+def label_text(value: Any) -> str:
+    """A label as text: 1, 1.0, "1" and " 1 " are one label, a missing one is empty."""
+    text = "" if value is None or value != value else str(value).strip()  # a missing number is NaN in Parquet
+    if re.fullmatch(NUMBER, text) and float(text).is_integer():
+        return str(int(float(text)))
+    return text
+
+
+def label_index(value: Any, task: Task, where: str) -> int:
+    """The class of a label given by name, by other name or by number; -1 where it is hidden."""
+    text = label_text(value)
+    for index, name in enumerate(task.label_names):
+        if text == name or text in task.aliases.get(name, ()):
+            return index
+    if text in _NO_LABEL:
+        return UNLABELLED
+    if text.isdecimal() and int(text) < len(task.label_names):
+        return int(text)
+    raise UnshakenError(f"{where} has the unknown label {value!r}; {nearest(text, task.label_names)}")
+
+
+def _original(record: Record, texts: tuple[str, ...], task: Task) -> tuple[str, ...] | None:
+    """The unperturbed texts: AdvGLUE gives `original_<column>` for the one text that an attack changed."""
+    names = [f"original_{column}" for column in task.columns]
+    if not any(name in record.fields for name in names):
+        return None
+    return tuple(record.fields.get(name, text) for name, text in zip(names, texts, strict=True))
