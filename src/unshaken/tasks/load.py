@@ -56,8 +56,7 @@ def load_task(
         id=id_column,
         label_names=None if label_names is None else tuple(label_names),
     )
-    if isinstance(protocol, str):
-        protocol = build("protocol", protocol, PROTOCOLS)
+    chosen: Protocol = build("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
     task = TASKS.get(_key(name_or_path))
     if task is not None:
         if columns != own.Columns() or validation is not None or test is not None:
@@ -67,7 +66,7 @@ def load_task(
         if data is not None:
             raise UnshakenError(f"data is for built-in tasks; {name_or_path!s} {_nearest_task(name_or_path)}")
         loaded = own.load_sources(_own_sources(name_or_path, validation, test), columns, name=_stem(name_or_path))
-    return protocol.apply(loaded, seed=seed, folder=None if data is None else Path(data))
+    return chosen.apply(loaded, seed=seed, folder=None if data is None else Path(data))
 
 
 def load_examples(

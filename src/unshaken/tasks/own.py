@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -119,9 +119,9 @@ def load_sources(sources: Mapping[str, Source], columns: Columns, *, name: str) 
         source = sources[split]
         examples = build_examples(source.records(), task, split, source.name, strict=True)
         if task.is_regression or not is_unlabelled(examples, source.name):
-            data = replace(data, **{split: examples})
+            data = data.with_split(split, examples)
         elif split == "test":
-            data = replace(data, unlabelled=examples).with_note(f"{source.name} has no labels")
+            data = data.with_split("unlabelled", examples).with_note(f"{source.name} has no labels")
         else:
             column = task.label_column
             raise UnshakenError(f"{source.name}: no labels in column {column!r}; the {split} split needs them")

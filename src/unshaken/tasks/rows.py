@@ -27,7 +27,7 @@ def build_examples(records: Iterable[Record], task: Task, split: str, source: st
         source: The file or hub path, for error messages.
         strict: Refuse empty texts. A user's file is checked; published sets are taken as they are (QQP has one).
     """
-    rows = []
+    rows: list[Example] = []
     for record in _belonging(records, task):
         label = _label(record, task, source)
         if label == UNLABELLED and task.drop_unlabelled:

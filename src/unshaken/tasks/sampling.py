@@ -62,9 +62,8 @@ def draw(examples: Examples, counts: Counts, seed: int, *, exact: bool = True) -
     for label, missing in left.items():
         if missing and exact:
             what = "rows" if label is None else f"rows of label {_name(examples, label)}"
-            raise UnshakenError(
-                f"{examples.name} has too few {what}: {counts[label]} asked, {missing} missing (equal texts stay together)"
-            )
+            short = f"{counts[label]} asked, {missing} missing (rows with equal texts stay together)"
+            raise UnshakenError(f"{examples.name} has too few {what}: {short}")
     chosen = examples.with_rows(row for row in examples if row.id in drawn)
     return chosen, examples.with_rows(row for row in examples if row.id not in drawn)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +58,13 @@ def _with_split(data: TaskData, split: str, examples: Examples, origin: str) -> 
     """Add a split, and note where it is not what the name promises."""
     task = data.task
     if is_unlabelled(examples, origin):
-        return replace(data, unlabelled=examples)
+        return data.with_split("unlabelled", examples)
     if task.group_column and all(row.group is None for row in examples):
         data = data.with_note(f"{origin} has no attack levels; dev_ann.json has")
     official = task.sizes.get(split)
     if official is not None and len(examples) != official:
         data = data.with_note(f"{split} is a subset: {len(examples):,} of {official:,} rows ({origin})")
-    return replace(data, **{split: examples})
+    return data.with_split(split, examples)
 
 
 def from_package(task: Task) -> TaskData:

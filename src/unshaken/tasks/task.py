@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
@@ -106,6 +107,10 @@ class TaskData:
             return self.splits[split]
         present = ", ".join(self.splits) or "none"
         raise UnshakenError(f"task {self.task.name!r} has no {split} split here; present: {present}")
+
+    def with_split(self, split: str, examples: Examples) -> TaskData:
+        changes: dict[str, Any] = {split: examples}
+        return replace(self, **changes)
 
     def with_note(self, note: str) -> TaskData:
         return replace(self, notes=(*self.notes, note))

@@ -1,0 +1,236 @@
+"""How sure a number is: intervals over examples, paired tests of A against B, spread over seeds.
+
+scipy counts; what is written here is which question to ask of it. `wilson`, the interval beside every accuracy, needs
+the standard library alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from unshaken.errors import UnshakenError
+
+RESAMPLES = 9_999
+_CELLS = 4_000_000  # resampled values held at once, about 32 MB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """An estimate and where the truth may lie."""
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float
+    method: str  # "wilson", "bootstrap" or "student-t"
+
+
+@dataclass(frozen=True, kw_only=True)
+class McNemar:
+    """A against B on the same examples. Only the examples on which they differ say anything.
+
+    Attributes:
+        only_a: Examples that only A gets right.
+        only_b: Examples that only B gets right.
+        exact: Two-sided binomial p-value; never too small, often too large.
+        mid_p: The same less half the observed outcome: closer to its level, recommended by Fagerland et al. (2013).
+    """
+
+    only_a: int
+    only_b: int
+    exact: float
+    mid_p: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedDifference:
+    """Mean of A less mean of B over the same examples, with its bootstrap interval and two-sided p-value."""
+
+    difference: Interval
+    p_value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedSummary:
+    """One number a training seed, all of them kept.
+
+    Attributes:
+        std: Sample standard deviation (n - 1); None for one seed.
+        interval: Student's t interval of the mean; None for one seed. With three seeds it is wide, and rightly so.
+    """
+
+    values: tuple[float, ...]
+    mean: float
+    std: float | None
+    interval: Interval | None
+
+
+def wilson(successes: int, total: int, confidence: float = 0.95) -> Interval:
+    """Interval of a proportion. Holds up where the normal one fails: few examples, or rates near 0 and 1.
+
+    Paper: Wilson (1927).
+
+    Example:
+        >>> interval = wilson(58, 148)  # IM-BERT's 39.2 % on AdvGLUE SST-2
+        >>> round(interval.low, 3), round(interval.high, 3)
+        (0.317, 0.472)
+    """
+    _check_confidence(confidence)
+    if not 0 <= successes <= total or total < 1:
+        raise UnshakenError(
+            f"{successes} successes of {total}; there must be at least one example and no more successes"
+        )
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    rate = successes / total
+    centre = (rate + z**2 / (2 * total)) / (1 + z**2 / total)
+    margin = z / (1 + z**2 / total) * math.sqrt(rate * (1 - rate) / total + z**2 / (4 * total**2))
+    low = 0.0 if successes == 0 else centre - margin  # exactly 0 and 1 at the ends, without rounding error
+    high = 1.0 if successes == total else centre + margin
+    return Interval(estimate=rate, low=low, high=high, confidence=confidence, method="wilson")
+
+
+def bootstrap(
+    samples: Sequence[Sequence[float]],
+    statistic: Callable[..., float] | None = None,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Percentile bootstrap over examples, for numbers that are no proportion: F1, mean queries, a difference of scores.
+
+    Args:
+        samples: One or more sequences over the same examples, which are resampled together.
+        statistic: `statistic(*samples)`, such as F1 of labels and predictions; the mean of one sample where None.
+        confidence: Of the interval.
+        resamples: How often to resample.
+        seed: The same seed gives the same interval.
+    """
+    found = _bootstrap(samples, statistic, confidence, resamples, seed)
+    arrays = [np.asarray(sample) for sample in samples]
+    estimate = float(np.mean(arrays[0]) if statistic is None else statistic(*arrays))
+    return _bootstrap_interval(estimate, found, confidence)
+
+
+def mcnemar(a_correct: Sequence[bool], b_correct: Sequence[bool]) -> McNemar:
+    """Do A and B differ in accuracy, on the same examples in the same order?
+
+    Paper: McNemar (1947); mid-p: Fagerland, Lydersen and Laake (2013).
+    """
+    a, b = _paired(a_correct, b_correct)
+    only_a, only_b = int(np.sum(a & ~b)), int(np.sum(~a & b))
+    binomial = _scipy_stats().binom(only_a + only_b, 0.5)
+    fewer = min(only_a, only_b)
+    tail = float(binomial.cdf(fewer))
+    mid_p = 2 * tail - float(binomial.pmf(fewer))
+    return McNemar(only_a=only_a, only_b=only_b, exact=min(1.0, 2 * tail), mid_p=min(1.0, mid_p))
+
+
+def paired_bootstrap(
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> PairedDifference:
+    """How much better is A than B, on the same examples: the mean difference with its interval and p-value.
+
+    The p-value is twice the smaller share of resamples on one side of no difference, each share with one added, so it
+    is never 0 and never below 2 / (resamples + 1).
+
+    Paper: Efron and Tibshirani (1993), chapter 15; for NLP, Koehn (2004).
+    """
+    if len(a) != len(b):
+        raise UnshakenError(f"{len(a)} values of A and {len(b)} of B; a paired test needs the same examples")
+    differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
+    found = _bootstrap([differences], None, confidence, resamples, seed)
+    at_most, at_least = np.sum(found.bootstrap_distribution <= 0), np.sum(found.bootstrap_distribution >= 0)
+    p_value = min(1.0, 2 * float(min(at_most, at_least) + 1) / (resamples + 1))
+    interval = _bootstrap_interval(float(np.mean(differences)), found, confidence)
+    return PairedDifference(difference=interval, p_value=p_value)
+
+
+def aggregate(values: Sequence[float], confidence: float = 0.95) -> SeedSummary:
+    """Mean and spread over training seeds."""
+    _check_confidence(confidence)
+    if not len(values):
+        raise UnshakenError("no values to aggregate; there must be one a seed")
+    mean = float(np.mean(values))
+    kept = tuple(float(value) for value in values)
+    if len(kept) == 1:
+        return SeedSummary(values=kept, mean=mean, std=None, interval=None)
+    std = float(np.std(kept, ddof=1))
+    margin = float(_scipy_stats().t.ppf((1 + confidence) / 2, len(kept) - 1)) * std / math.sqrt(len(kept))
+    low, high = mean - margin, mean + margin
+    interval = Interval(estimate=mean, low=low, high=high, confidence=confidence, method="student-t")
+    return SeedSummary(values=kept, mean=mean, std=std, interval=interval)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """p-values corrected for asking several questions of one data set.
+
+    Paper: Holm (1979).
+
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'b': 0.06, 'c': 0.06}
+    """
+    corrected: dict[str, float] = {}
+    largest = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        corrected[name] = largest
+    return {name: corrected[name] for name in p_values}
+
+
+def _bootstrap(
+    samples: Sequence[Any], statistic: Callable[..., float] | None, confidence: float, resamples: int, seed: int
+) -> Any:
+    _check_confidence(confidence)
+    sizes = sorted({len(sample) for sample in samples})
+    if len(sizes) != 1 or sizes[0] < 2:
+        raise UnshakenError(f"samples of {' and '.join(map(str, sizes))} examples; bootstrap needs the same 2 or more")
+    if statistic is None and len(samples) != 1:
+        raise UnshakenError(f"{len(samples)} samples and no statistic; name one, or give one sample for its mean")
+    return _scipy_stats().bootstrap(
+        tuple(samples),
+        np.mean if statistic is None else statistic,
+        vectorized=statistic is None,
+        paired=True,
+        method="percentile",
+        confidence_level=confidence,
+        n_resamples=resamples,
+        batch=max(1, _CELLS // sizes[0]),
+        rng=np.random.default_rng(seed),
+    )
+
+
+def _bootstrap_interval(estimate: float, found: Any, confidence: float) -> Interval:
+    low, high = map(float, found.confidence_interval)
+    return Interval(estimate=estimate, low=low, high=high, confidence=confidence, method="bootstrap")
+
+
+def _paired(a: Sequence[bool], b: Sequence[bool]) -> tuple[Any, Any]:
+    if len(a) != len(b) or not len(a):
+        raise UnshakenError(f"{len(a)} results of A and {len(b)} of B; a paired test needs the same examples")
+    return np.asarray(a, dtype=bool), np.asarray(b, dtype=bool)
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise UnshakenError(f"confidence {confidence}; it must be above 0 and below 1, such as 0.95")
+
+
+def _scipy_stats() -> Any:
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise UnshakenError("this statistic needs scipy: pip install 'unshaken[report]'") from error
+    return stats

@@ -1,0 +1,160 @@
+"""Statistics against scipy, statsmodels and published values."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from unshaken.errors import UnshakenError
+from unshaken.reports.statistics import aggregate, bootstrap, holm, mcnemar, paired_bootstrap, wilson
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
+def test_wilson_is_scipys(counts, confidence):
+    interval = wilson(*counts, confidence)
+    theirs = stats.binomtest(*counts).proportion_ci(confidence, method="wilson")
+    assert (interval.low, interval.high) == pytest.approx(tuple(theirs), abs=1e-9)
+    assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
+
+
+def test_wilson_needs_no_scipy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    assert wilson(0, 10).low == 0.0
+    assert wilson(10, 10).high == 1.0
+    with pytest.raises(UnshakenError, match=r"unshaken\[report\]"):
+        mcnemar([True], [False])
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (7, 7), (12, 3), (3, 12), (200, 150)])
+def test_mcnemar_is_statsmodels_and_mid_p_its_definition(only_a, only_b):
+    theirs = pytest.importorskip("statsmodels.stats.contingency_tables").mcnemar
+
+    a = [True] * only_a + [False] * only_b + [True] * 5 + [False] * 4
+    b = [False] * only_a + [True] * only_b + [True] * 5 + [False] * 4
+    found = mcnemar(a, b)
+    assert (found.only_a, found.only_b) == (only_a, only_b)
+    table = [[5, only_a], [only_b, 4]]
+    if only_a + only_b:
+        assert found.exact == pytest.approx(min(1.0, float(theirs(table, exact=True).pvalue)))
+        half = stats.binom.pmf(only_a, only_a + only_b, 0.5)
+        uncapped = 2 * stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5)
+        assert found.mid_p == pytest.approx(uncapped - half)
+    else:
+        assert found.exact == found.mid_p == 1.0
+    assert found.mid_p <= found.exact
+
+
+def test_mcnemar_published_example():
+    """Fagerland et al. (2013), table 1 (Bentur et al.): 1 and 7 discordant pairs, exact 0.070, mid-p 0.039."""
+    a = [True] + [False] * 7 + [True] * 13
+    b = [False] + [True] * 7 + [True] * 13
+    found = mcnemar(a, b)
+    assert round(found.exact, 3) == 0.070
+    assert round(found.mid_p, 3) == 0.039
+
+
+def test_bootstrap_of_a_mean_is_near_the_normal_interval_and_repeats():
+    values = np.random.default_rng(1).normal(3.0, 2.0, 400)
+    interval = bootstrap([values], seed=4)
+    margin = 1.96 * values.std() / 20
+    assert interval.low == pytest.approx(values.mean() - margin, abs=0.03)
+    assert interval.high == pytest.approx(values.mean() + margin, abs=0.03)
+    assert bootstrap([values], seed=4) == interval
+    assert bootstrap([values], seed=5) != interval
+
+
+def test_bootstrap_resamples_labels_and_predictions_together():
+    from sklearn.metrics import f1_score
+
+    labels = np.array([0, 1] * 40)
+    interval = bootstrap([labels, labels], f1_score, resamples=50)
+    assert (interval.low, interval.estimate, interval.high) == (1.0, 1.0, 1.0)  # apart, F1 would fall
+
+
+def test_bootstrap_covers_at_its_level():
+    generator = np.random.default_rng(0)
+    trials = 200
+    hits = 0
+    for trial in range(trials):
+        interval = bootstrap([generator.exponential(1.0, 200)], resamples=400, seed=trial, confidence=0.9)
+        hits += interval.low <= 1.0 <= interval.high
+    assert stats.binomtest(hits, trials, 0.88).pvalue > 0.001
+
+
+def test_paired_bootstrap_sees_through_pairing():
+    generator = np.random.default_rng(0)
+    difficulty = generator.normal(0, 10, 300)
+    a, b = difficulty + 0.5, difficulty + generator.normal(0, 1, 300)
+    paired = paired_bootstrap(a, b, resamples=1999)
+    assert paired.p_value < 0.01
+    assert paired.difference.low > 0
+    assert stats.ttest_ind(a, b).pvalue > 0.1  # without pairing the same difference drowns
+    assert paired.p_value == pytest.approx(stats.ttest_rel(a, b).pvalue, abs=0.01)
+    swapped = paired_bootstrap(b, a, resamples=1999)
+    assert swapped.difference.estimate == -paired.difference.estimate
+
+
+def test_paired_bootstrap_of_equal_systems_is_sure_of_nothing():
+    same = [1.0, 0.0, 1.0, 1.0]
+    found = paired_bootstrap(same, same, resamples=99)
+    assert found.p_value == 1.0
+    assert (found.difference.low, found.difference.high) == (0.0, 0.0)
+
+
+def test_paired_bootstrap_false_alarms_at_its_level():
+    generator = np.random.default_rng(3)
+    trials = 200
+    alarms = 0
+    for trial in range(trials):
+        a, b = generator.normal(size=(2, 100))
+        alarms += paired_bootstrap(a, b, resamples=399, seed=trial).p_value < 0.05
+    assert stats.binomtest(alarms, trials, 0.055).pvalue > 0.001
+
+
+def test_aggregate_is_the_t_interval():
+    values = [0.771, 0.764, 0.785]
+    found = aggregate(values)
+    theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert found.values == tuple(values)
+    assert found.std == pytest.approx(stats.tstd(values))
+    assert (found.interval.low, found.interval.high) == pytest.approx((theirs.low, theirs.high))
+
+
+def test_aggregate_of_one_seed_claims_no_spread():
+    found = aggregate([0.5])
+    assert found.mean == 0.5
+    assert found.std is None
+    assert found.interval is None
+
+
+@settings(deadline=None)  # the first call imports statsmodels
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_is_statsmodels(values):
+    multipletests = pytest.importorskip("statsmodels.stats.multitest").multipletests
+
+    found = holm({str(index): value for index, value in enumerate(values)})
+    assert list(found.values()) == pytest.approx(list(multipletests(values, method="holm")[1]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: wilson(3, 2), "3 successes of 2"),
+        (lambda: wilson(0, 0), "0 successes of 0"),
+        (lambda: wilson(1, 2, 95), "confidence 95"),
+        (lambda: mcnemar([True], [True, False]), "1 results of A and 2 of B"),
+        (lambda: paired_bootstrap([1.0], [1.0, 2.0]), "1 values of A and 2 of B"),
+        (lambda: bootstrap([[1.0]]), "samples of 1 examples"),
+        (lambda: bootstrap([[1.0, 2.0], [1.0, 2.0]]), "no statistic"),
+        (lambda: aggregate([]), "no values"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(UnshakenError, match=message):
+        call()
