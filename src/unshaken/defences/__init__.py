@@ -8,11 +8,27 @@ from __future__ import annotations
 import re
 
 from unshaken.defences.base import PLAIN, Compose, Defence, Passes, Regulariser, Step
+from unshaken.defences.creat import CreAT
+from unshaken.defences.freelb import FreeLB
+from unshaken.defences.infobert import InfoBERT
+from unshaken.defences.mixout import Mixout
+from unshaken.defences.ptwd import PTWD
+from unshaken.defences.r3f import R3F, R4F
+from unshaken.defences.smart import SMART
 from unshaken.defences.standard import Standard
+from unshaken.defences.weights import release
 from unshaken.names import build
 
 DEFENCES: dict[str, type[Defence]] = {
     "standard": Standard,
+    "freelb": FreeLB,
+    "smart": SMART,
+    "r3f": R3F,
+    "r4f": R4F,
+    "creat": CreAT,
+    "infobert": InfoBERT,
+    "ptwd": PTWD,
+    "mixout": Mixout,
 }
 
 
@@ -23,4 +39,23 @@ def parse(spec: str, *, allow_paths: bool = False) -> Defence:
     return parts[0] if len(parts) == 1 else Compose(*parts)
 
 
-__all__ = ["DEFENCES", "PLAIN", "Compose", "Defence", "Passes", "Regulariser", "Standard", "Step", "parse"]
+__all__ = [
+    "DEFENCES",
+    "PLAIN",
+    "PTWD",
+    "R3F",
+    "R4F",
+    "SMART",
+    "Compose",
+    "CreAT",
+    "Defence",
+    "FreeLB",
+    "InfoBERT",
+    "Mixout",
+    "Passes",
+    "Regulariser",
+    "Standard",
+    "Step",
+    "parse",
+    "release",
+]

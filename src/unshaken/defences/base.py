@@ -93,7 +93,7 @@ class Step:
         wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
         return self.model.module if isinstance(self.model, wrappers) else self.model
 
-    def forward(self, model: nn.Module | None = None, **overrides: Any) -> Any:
+    def forward(self, model: nn.Module | None = None, /, **overrides: Any) -> Any:
         """Run the model on this batch; `overrides` replace inputs, and `inputs_embeds` takes the place of the ids."""
         inputs = {**self.inputs, **overrides}
         if "inputs_embeds" in overrides:

@@ -1,0 +1,139 @@
+"""SMART: predictions that stay put in a ball around the text, and steps that stay near the model's own average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unshaken.defences.base import (
+    PLAIN,
+    Defence,
+    Passes,
+    Step,
+    frozen_copy,
+    kl_divergence,
+    log_probabilities,
+    widened,
+)
+from unshaken.defences.perturbations import check_takes_embeddings, one_of, positive, word_embeddings
+
+
+@dataclass(eq=False, kw_only=True)
+class SMART(Defence):
+    """Task loss, smoothness under the worst small perturbation, and a proximal term against a mean teacher.
+
+        L = CE(x) + weight * max_{||d|| <= eps} l(f(x + d), f(x)) + bregman_weight * l(f(x), f_mean(x))
+        mean weights <- momentum * mean weights + (1 - momentum) * weights,      after each optimizer step
+
+    l is the symmetric KL for classes and the squared error for regression. In the smoothness term each side's target is
+    detached, so that gradients reach both predictions once. # official code
+
+    Paper: Jiang et al., SMART: Robust and Efficient Fine-Tuning for Pre-trained Natural Language Models through
+        Principled Regularized Optimization, ACL 2020.
+    Relations: R3F is SMART without ascent. The released code has no proximal term and feeds the output of the embedding
+        block in as word embeddings, which adds positions twice; we perturb word embeddings.
+    Cost: 2 + steps forward passes, the ascent without weight gradients; one more forward for the proximal term.
+
+    Args:
+        weight: Weight of the smoothness term.
+        steps: Ascent steps.
+        step_size: Length of an ascent step along the raw gradient of the summed divergence.
+        noise: Standard deviation of the random start.
+        projection: `official_unit_linf` divides each token's perturbation by its largest element, so that it has size 1
+            whatever `eps`; `ball` clips it to `eps`, as the paper writes.
+        eps: Radius of the ball.
+        bregman_weight: Weight of the proximal term; 0 leaves it and its teacher out.
+
+    Example:
+        >>> trainer = RobustTrainer(model, arguments, defence=SMART.paper(), train_dataset=data.train)
+    """
+
+    weight: float = 1.0  # official code; paper: 1, 3 or 5
+    steps: int = 1
+    step_size: float = 1e-5  # official command line; its class and the paper: 1e-3
+    noise: float = 1e-5  # official code and paper
+    projection: Literal["official_unit_linf", "ball"] = "official_unit_linf"
+    eps: float = 1e-5  # paper
+    bregman_weight: float = 0.0  # official code; paper: 1
+
+    publishes = ("clean", "adversarial")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(weight=self.weight, steps=self.steps, step_size=self.step_size, noise=self.noise, eps=self.eps)
+        one_of("projection", self.projection, ("official_unit_linf", "ball"))
+        self.momentum = 0.99
+
+    @classmethod
+    def paper(cls, weight: float = 1.0) -> SMART:
+        """The objective of the paper, with its ball and its proximal term."""
+        return cls(weight=weight, step_size=1e-3, projection="ball", bregman_weight=1.0)
+
+    def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
+        check_takes_embeddings(model)
+        if self.bregman_weight:
+            self.teacher = frozen_copy(model)
+
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        clean = step.publish("clean", step.forward())
+        delta = self._worst_perturbation(step, clean.logits.detach())
+        moved = step.publish("adversarial", step.forward(step.core, inputs_embeds=word_embeddings(step) + delta))
+        smoothness = divergence(moved.logits, clean.logits, step.is_regression)
+        parts = {"task": step.task_loss(clean.logits), "smoothness": self.weight * smoothness}
+        if self.bregman_weight:
+            self.momentum = 0.99 if step.progress < 0.1 else 0.999  # paper
+            with torch.no_grad():
+                mean = step.forward(self.teacher.eval())
+            proximal = divergence(clean.logits, mean.logits, step.is_regression, detach=False)
+            parts["bregman"] = self.bregman_weight * proximal
+        return parts
+
+    def _worst_perturbation(self, step: Step, clean_logits: Tensor) -> Tensor:
+        embeddings = word_embeddings(step).detach()
+        delta = torch.randn_like(embeddings) * self.noise
+        for _ in range(self.steps):
+            delta.requires_grad_()
+            logits = step.forward(step.core, inputs_embeds=embeddings + delta).logits
+            if step.is_regression:
+                objective = F.mse_loss(widened(logits), widened(clean_logits), reduction="sum")
+            else:
+                objective = stable_divergence(logits, clean_logits)
+            (gradient,) = torch.autograd.grad(objective, delta)
+            gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
+            delta = self._project(delta.detach() + self.step_size * gradient)
+        return delta
+
+    def _project(self, delta: Tensor) -> Tensor:
+        if self.projection == "ball":
+            return delta.clamp(-self.eps, self.eps)
+        return delta / (delta.abs().amax(-1, keepdim=True) + 1e-6)  # official code
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module) -> None:
+        if self.bregman_weight:
+            for mean, weight in zip(self.teacher.parameters(), model.parameters(), strict=True):
+                mean.lerp_(weight, 1 - self.momentum)
+
+    def passes(self) -> Passes:
+        ascent = Passes(forward=1, activations=1) * self.steps
+        return PLAIN * 2 + ascent + Passes(forward=int(self.bregman_weight > 0))
+
+
+def divergence(logits: Tensor, other: Tensor, is_regression: bool, detach: bool = True) -> Tensor:
+    """The symmetric distance of two predictions, mean over the batch; `detach` holds each KL's target fixed."""
+    if is_regression:
+        return F.mse_loss(widened(logits), widened(other))
+    p, q = log_probabilities(logits), log_probabilities(other)
+    p_target, q_target = (p.detach(), q.detach()) if detach else (p, q)
+    return (kl_divergence(q_target, p) + kl_divergence(p_target, q)).mean()
+
+
+def stable_divergence(logits: Tensor, target: Tensor, eps: float = 1e-6) -> Tensor:
+    """What the ascent climbs: sum of 2 p (o(p) - o(q)), o the log-odds, held fixed.  # official code"""
+    p, q = log_probabilities(logits).exp(), log_probabilities(target).exp()
+    log_odds_p, log_odds_q = (-(1 / (r.detach() + eps) - 1 + eps).log() for r in (p, q))
+    return (2 * p * (log_odds_p - log_odds_q)).sum()
