@@ -1,0 +1,24 @@
+"""Connections: how a transformer's layers are joined, and the surgery that joins them."""
+
+from unshaken.connections.backbones import BACKBONES
+from unshaken.connections.checks import check
+from unshaken.connections.connection import Connection
+from unshaken.connections.gradients import GRADIENTS, Detached, Implicit, Phantom, Unrolled
+from unshaken.connections.layer import SolveRecord
+from unshaken.connections.surgery import connect, connection_of, disconnect, solve_records
+
+__all__ = [
+    "BACKBONES",
+    "GRADIENTS",
+    "Connection",
+    "Detached",
+    "Implicit",
+    "Phantom",
+    "SolveRecord",
+    "Unrolled",
+    "check",
+    "connect",
+    "connection_of",
+    "disconnect",
+    "solve_records",
+]

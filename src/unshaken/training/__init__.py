@@ -1,0 +1,7 @@
+"""Training: the stock Hugging Face Trainer with a defence for its objective."""
+
+from unshaken.training.arguments import RobustTrainingArguments
+from unshaken.training.collator import TextCollator
+from unshaken.training.trainer import RobustTrainer
+
+__all__ = ["RobustTrainer", "RobustTrainingArguments", "TextCollator"]

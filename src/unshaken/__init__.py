@@ -1,0 +1,72 @@
+"""unshaken: fine-tune text classifiers that hold under attack, and prove it.
+
+The public names, loaded when they are first used so that importing the package is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from unshaken._registration import register_when_transformers_is_imported
+
+if TYPE_CHECKING:
+    from unshaken.attacks import Victim
+    from unshaken.connections import Connection, check, connect, connection_of, disconnect
+    from unshaken.errors import IncompatibleModelError, UnshakenError
+    from unshaken.examples import Example, Examples
+    from unshaken.reports import Report, evaluate
+    from unshaken.tasks import load_task
+    from unshaken.training import RobustTrainer, RobustTrainingArguments
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Connection": "unshaken.connections",
+    "Example": "unshaken.examples",
+    "Examples": "unshaken.examples",
+    "IncompatibleModelError": "unshaken.errors",
+    "Report": "unshaken.reports",
+    "RobustTrainer": "unshaken.training",
+    "RobustTrainingArguments": "unshaken.training",
+    "UnshakenError": "unshaken.errors",
+    "Victim": "unshaken.attacks",
+    "check": "unshaken.connections",
+    "connect": "unshaken.connections",
+    "connection_of": "unshaken.connections",
+    "disconnect": "unshaken.connections",
+    "evaluate": "unshaken.reports",
+    "load_task": "unshaken.tasks",
+}
+
+__all__ = [
+    "Connection",
+    "Example",
+    "Examples",
+    "IncompatibleModelError",
+    "Report",
+    "RobustTrainer",
+    "RobustTrainingArguments",
+    "UnshakenError",
+    "Victim",
+    "__version__",
+    "check",
+    "connect",
+    "connection_of",
+    "disconnect",
+    "evaluate",
+    "load_task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unshaken' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+register_when_transformers_is_imported()

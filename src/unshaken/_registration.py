@@ -1,0 +1,58 @@
+"""Registers connected model types with transformers as soon as both libraries are imported, in either order.
+
+`import unshaken` must bring saved models back through the Auto classes, and `unshaken --help` must answer at once.
+Importing the Auto classes takes seconds, so registration waits until somebody else imports them.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+_AUTO = "transformers.models.auto.modeling_auto"
+
+
+def register_when_transformers_is_imported() -> None:
+    if _AUTO in sys.modules:
+        _register()
+    elif not any(isinstance(finder, _AutoFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AutoFinder())
+
+
+def _register() -> None:
+    from unshaken.connections.auto import register
+
+    register()
+
+
+class _AutoFinder(importlib.abc.MetaPathFinder):
+    """Finds the Auto classes' module the usual way and runs `_register` once it is loaded."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _AUTO:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _RegisteringLoader(spec.loader)
+        return spec
+
+
+class _RegisteringLoader(importlib.abc.Loader):
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self.loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        _register()

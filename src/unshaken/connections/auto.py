@@ -1,0 +1,98 @@
+"""Classes for connected models: `unshaken-bert` and the others, made on demand and importable by name.
+
+A saved connected model has a model type of its own, so the Auto classes load it after `import unshaken` and refuse
+it without; as a plain `bert` with one more attribute it would load as a plain BERT, silently. The classes are
+attributes of this module (`ConnectedBertLayer`, ...), which is what pickle needs to find them again.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+from unshaken.connections.backbones import BACKBONES
+from unshaken.connections.connection import Connection
+from unshaken.connections.layer import ConnectedLayer
+
+_PREFIX = "Connected"
+
+
+def plain_class(kind: type) -> type:
+    """The class a connected one was made from; any other class is its own."""
+    return vars(kind).get("unshaken_plain_class", kind)
+
+
+def _publish(name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
+    made = type(name, bases, {"__module__": __name__, "__qualname__": name, **body})
+    setattr(sys.modules[__name__], name, made)
+    return made
+
+
+@cache
+def connected_config_class(plain: type) -> type:
+    plain = plain_class(plain)
+    body = {"model_type": f"unshaken-{plain.model_type}", "unshaken_plain_class": plain}  # type: ignore[attr-defined]
+    return _publish(_PREFIX + plain.__name__, (plain,), body)
+
+
+@cache
+def connected_class(plain: type) -> type:
+    """The connected class of a layer or of a model."""
+    from transformers import PreTrainedModel
+
+    plain = plain_class(plain)
+    if not issubclass(plain, PreTrainedModel):
+        return _publish(_PREFIX + plain.__name__, (ConnectedLayer, plain), {"unshaken_plain_class": plain})
+    config_class = connected_config_class(plain.config_class)
+
+    def __init__(self: nn.Module, config: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        plain.__init__(self, config, *args, **kwargs)  # type: ignore[misc]
+        if getattr(config, "connection", None) is not None:
+            from unshaken.connections.surgery import attach  # surgery needs these classes to connect a model
+
+            attach(self, Connection.from_dict(config.connection))
+
+    body = {"config_class": config_class, "unshaken_plain_class": plain, "__init__": __init__}
+    return _publish(_PREFIX + plain.__name__, (plain,), {**body, "__annotations__": {"config": config_class}})
+
+
+def __getattr__(name: str) -> Any:
+    """Find a connected class by name in a process that has not made it yet (pickle, a fresh interpreter)."""
+    if not name.startswith(_PREFIX):
+        raise AttributeError(name)
+    import importlib
+
+    import transformers
+
+    plain_name = name.removeprefix(_PREFIX)
+    if hasattr(transformers, plain_name):
+        plain = getattr(transformers, plain_name)
+        return connected_config_class(plain) if plain_name.endswith("Config") else connected_class(plain)
+    for kind in BACKBONES:
+        package = kind.replace("-", "_")
+        module = importlib.import_module(f"transformers.models.{package}.modeling_{package}")
+        if hasattr(module, plain_name):
+            return connected_class(getattr(module, plain_name))
+    raise AttributeError(name)
+
+
+def register() -> None:
+    """Enter the connected model types into the Auto classes. Called when `unshaken` is imported."""
+    from transformers import (
+        AutoConfig,
+        AutoModel,
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+    )
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    for kind in BACKBONES:
+        config_class = connected_config_class(CONFIG_MAPPING[kind])
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)  # type: ignore[attr-defined]
+        for auto in (AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification):
+            plain = auto._model_mapping.get(CONFIG_MAPPING[kind], None)
+            if plain is not None:
+                auto.register(config_class, connected_class(plain), exist_ok=True)

@@ -1,0 +1,152 @@
+"""`Connection`: how layers are joined. The one equation of this library, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from unshaken.connections.gradients import GRADIENTS, Detached, Gradient, Phantom
+from unshaken.errors import UnshakenError
+from unshaken.names import lookup, nearest
+from unshaken.solvers import SOLVERS, Anderson, GradientDescent, Solver
+
+Form = Literal["auto", "layer", "increment"]
+InnerDropout = Literal["shared", "resample", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """Which layers are joined, by which equation, and how it is solved and differentiated.
+
+        z = h + step * [(1 - theta) * f(h) + theta * f(z)]
+
+    with h a layer's input, z its output, and f(x) = layer(x) ("layer" form) or layer(x) - x ("increment" form).
+
+    | model                                               | form      | theta | order |
+    |-----------------------------------------------------|-----------|-------|-------|
+    | the pretrained model as it is                       | increment | 0     | 1     |
+    | EX-BERT                                             | layer     | 0     | 1     |
+    | IM-BERT                                             | layer     | 1     | 1     |
+    | implicit Euler that keeps what pre-training learned | increment | 1     | 1     |
+    | Crank-Nicolson                                      | increment | 1/2   | 1     |
+    | Runge-Kutta (ODE Transformer)                       | layer     | 0     | 2, 4  |
+
+    Attributes:
+        layers: "all", "4-6", "1,3,5" or a list; 1-based and inclusive, as in the paper.
+        form: What f is. "auto" takes the paper's "layer" where layers end in a LayerNorm, and "increment" where they
+            end in a residual sum, since those carry the identity already.
+        theta: 0 explicit, 1 implicit, between them a mixture.
+        step: Step size of the Euler method.
+        learn_step: Make the step a parameter of each connected layer.
+        order: 1 for Euler; 2 and 4 for explicit Runge-Kutta.
+        solver: Finds z where theta > 0.
+        gradient: How gradients flow through the solution; by default what fits the solver: `Detached` for
+            `GradientDescent`, `Phantom` for the others.
+        inner_dropout: One dropout mask for all evaluations of a solve ("shared"), a new one for each ("resample"), or
+            none but in the pass that carries gradients ("off").
+        mask_padding: Leave padding out of residuals. False is the paper's letter, and makes outputs depend on the
+            amount of padding.
+
+    Example:
+        >>> model = connect(model, Connection(layers="4-6", solver=Anderson(steps=3)))
+    """
+
+    layers: str | int | list[int] | tuple[int, ...] = "all"
+    form: Form = "auto"
+    theta: float = 1.0
+    step: float = 1.0
+    learn_step: bool = False
+    order: Literal[1, 2, 4] = 1
+    solver: Solver = field(default_factory=lambda: Anderson(steps=3))
+    gradient: Gradient | None = None
+    inner_dropout: InnerDropout = "shared"
+    mask_padding: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gradient, str):  # "phantom" reads better than Phantom() on a command line
+            object.__setattr__(self, "gradient", lookup("gradient mode", self.gradient, GRADIENTS)())
+        if self.form not in ("auto", "layer", "increment"):
+            raise UnshakenError(f"form is {self.form!r}; {nearest(str(self.form), ['auto', 'layer', 'increment'])}")
+        if self.inner_dropout not in ("shared", "resample", "off"):
+            hint = nearest(str(self.inner_dropout), ["shared", "resample", "off"])
+            raise UnshakenError(f"inner_dropout is {self.inner_dropout!r}; {hint}")
+        if not 0 <= self.theta <= 1:
+            raise UnshakenError(f"theta is {self.theta}; it lies between 0 (explicit) and 1 (implicit)")
+        if self.step <= 0:
+            raise UnshakenError(f"step is {self.step}; a step size is above 0")
+        if self.order not in (1, 2, 4):
+            raise UnshakenError(f"order is {self.order}; 1 is Euler, 2 and 4 are Runge-Kutta")
+        if self.order > 1 and self.theta > 0:
+            raise UnshakenError(f"order {self.order} is an explicit Runge-Kutta method: set theta=0")
+        if not isinstance(self.solver, Solver):
+            raise UnshakenError(f"solver is {self.solver!r}; pass a solver such as Anderson(steps=3)")
+
+    # -------------------------------------------------------------------------------------------------- the presets
+
+    @classmethod
+    def im_bert(cls, layers: str | list[int] = "all", **changes: Any) -> Connection:
+        """IM-BERT as in Algorithm 1 of the paper: five steps of descent at rate 0.1, first-order gradients."""
+        return cls(**{"layers": layers, "form": "layer", "solver": GradientDescent(), "gradient": Detached(), **changes})
+
+    @classmethod
+    def ex_bert(cls, layers: str | list[int] = "all", **changes: Any) -> Connection:
+        """EX-BERT: z = h + layer(h), the explicit relative of IM-BERT."""
+        return cls(**{"layers": layers, "form": "layer", "theta": 0.0, **changes})
+
+    @classmethod
+    def runge_kutta(cls, layers: str | list[int] = "all", order: Literal[2, 4] = 2, **changes: Any) -> Connection:
+        """Explicit Runge-Kutta between layers, as in the ODE Transformer."""
+        return cls(**{"layers": layers, "theta": 0.0, "order": order, **changes})
+
+    @classmethod
+    def crank_nicolson(cls, layers: str | list[int] = "all", **changes: Any) -> Connection:
+        """Half explicit, half implicit, around the pretrained layer."""
+        return cls(**{"layers": layers, "form": "increment", "theta": 0.5, **changes})
+
+    # ------------------------------------------------------------------------------------------------------- as data
+
+    @property
+    def is_implicit(self) -> bool:
+        return self.theta > 0 and self.solver.steps > 0
+
+    @property
+    def gradient_mode(self) -> Gradient:
+        if self.gradient is not None:
+            return self.gradient
+        return Detached() if isinstance(self.solver, GradientDescent) else Phantom()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for config.json."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["layers"] = list(self.layers) if isinstance(self.layers, tuple) else self.layers
+        values["solver"] = {"name": self.solver.name, **_finite(asdict(self.solver))}
+        mode = self.gradient_mode
+        values["gradient"] = {"name": mode.name, **asdict(mode)}
+        if "solver" in values["gradient"]:
+            values["gradient"]["solver"] = {"name": mode.solver.name, **_finite(asdict(mode.solver))}  # type: ignore[attr-defined]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Connection:
+        values = dict(values)
+        known = [item.name for item in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise UnshakenError(f"the saved connection has an unknown entry {key!r}; {nearest(key, known)}")
+        values["solver"] = _solver(values["solver"])
+        mode = dict(values["gradient"])
+        kind = lookup("gradient mode", mode.pop("name"), GRADIENTS)
+        if "solver" in mode:
+            mode["solver"] = _solver(mode["solver"])
+        values["gradient"] = kind(**mode)
+        return cls(**values)
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Infinity has no JSON form; as text it reads back by `float`."""
+    return {key: "inf" if value == float("inf") else value for key, value in values.items()}
+
+
+def _solver(values: dict[str, Any]) -> Solver:
+    values = {key: float(value) if value == "inf" else value for key, value in values.items()}
+    return lookup("solver", values.pop("name"), SOLVERS)(**values)

@@ -1,0 +1,262 @@
+"""The one forward: what a connected layer does in place of `layer(h)`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from unshaken.connections.capture import one_capture
+from unshaken.connections.connection import Connection
+from unshaken.connections.gradients import Unrolled
+from unshaken.errors import IncompatibleModelError
+from unshaken.solvers import Solution
+
+_CUDA = "cuda"
+
+
+@dataclass(frozen=True)
+class SolveRecord:
+    """How the last solve of a layer went."""
+
+    residual: Tensor  # (batch,)
+    diverged: Tensor  # (batch,)
+    evaluations: int  # of the layer, all counted
+    vjps: int
+
+    @property
+    def worst_residual(self) -> float:
+        return float(self.residual.max())
+
+
+@dataclass
+class LayerEquation:
+    """The equation of one layer on one batch (a `Problem` of the gradient modes)."""
+
+    call: Callable[[Tensor], Any]  # the original layer on a hidden state: its whole output
+    h: Tensor  # (batch, seq, hidden) float32 or float64
+    dtype: torch.dtype  # what the layer computes in
+    connection: Connection
+    form: str  # "layer" or "increment"
+    step: Tensor | float
+    mask: Tensor | None  # (batch, seq)
+    dropout: _Dropout
+    extras: tuple[Any, ...] | None = None  # what the layer returned behind its hidden state; None: nothing
+    evaluations: int = 0
+    _layer_of_h: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if 0 < self.connection.theta < 1:  # the explicit share, evaluated once and with its gradient
+            self.layer_of_h()
+
+    def layer(self, x: Tensor, *, inner: bool = False) -> Tensor:
+        with self.dropout.replayed(inner=inner):
+            output = self.call(x.to(self.dtype))
+        self.evaluations += 1
+        if isinstance(output, tuple):
+            output, self.extras = output[0], output[1:]
+        result: Tensor = output.to(self.h.dtype)
+        return result
+
+    def layer_of_h(self) -> Tensor:
+        """layer(h), once: the explicit part of every form shares it."""
+        if self._layer_of_h is None:
+            self._layer_of_h = self.layer(self.h)
+        return self._layer_of_h
+
+    def increment(self, x: Tensor, layer_of_x: Tensor) -> Tensor:
+        """f(x)."""
+        return layer_of_x if self.form == "layer" else layer_of_x - x
+
+    def first_guess(self) -> Tensor:
+        return self.h
+
+    def explicit(self) -> Tensor:
+        layer_of_h = self.layer_of_h()
+        if self.form == "increment" and isinstance(self.step, float) and self.step == 1:
+            return layer_of_h  # h + (layer(h) - h), without the rounding: the stock model bit for bit
+        return self.h + self.step * self.increment(self.h, layer_of_h)
+
+    def g(self, z: Tensor, *, inner: bool = False) -> Tensor:
+        """The right-hand side. The increment form is solved for the z it holds on both sides, which has the same
+        solution and contracts where layer's own Jacobian is below (1 + step * theta) / (step * theta)."""
+        theta, step = self.connection.theta, self.step
+        base = self.h
+        if theta < 1:
+            base = base + step * (1 - theta) * self.increment(self.h, self.layer_of_h())
+        image = base + step * theta * self.layer(z, inner=inner)
+        return image if self.form == "layer" else image / (1 + step * theta)
+
+    def runge_kutta(self) -> Tensor:
+        h, step = self.h, self.step
+
+        def f(x: Tensor) -> Tensor:
+            return self.increment(x, self.layer(x))
+
+        k1 = self.increment(h, self.layer_of_h())
+        if self.connection.order == 2:
+            return h + step / 2 * (k1 + f(h + step * k1))
+        k2 = f(h + step / 2 * k1)
+        k3 = f(h + step / 2 * k2)
+        k4 = f(h + step * k3)
+        return h + step / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+
+class ConnectedLayer(nn.Module):
+    """Mixed in front of a transformer layer's class by `connect`; `super().forward` is the layer's own."""
+
+    connection: Connection
+    connection_form: str
+    connection_mask_is_binary: bool
+    connection_step: nn.Parameter | None
+    solve_record: SolveRecord | None
+
+    @torch.compiler.disable  # a solve has data-dependent length, and aot_autograd rejects double backward
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        _refuse_cache_and_reentrant(self, kwargs)
+        connection = self.connection
+        original = super().forward
+        needs_grad = connection.is_implicit and connection.solver.needs_vjp
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(one_capture())
+            if needs_grad and torch.is_inference_mode_enabled():
+                # Tensors made in inference mode cannot enter a graph; copies made outside of it can.
+                stack.enter_context(torch.inference_mode(False))
+                stack.enter_context(torch.no_grad())
+                hidden_states, args, kwargs = _copy_inference_tensors((hidden_states, args, kwargs))
+            if needs_grad and isinstance(connection.gradient_mode, Unrolled) and torch.is_grad_enabled():
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only kernel with a second derivative
+            attention_mask = _argument(type(self), "attention_mask", args, kwargs)
+            equation = LayerEquation(
+                call=lambda x: original(x, *args, **kwargs),
+                h=hidden_states if hidden_states.dtype == torch.float64 else hidden_states.float(),
+                dtype=hidden_states.dtype,
+                connection=connection,
+                form=self.connection_form,
+                step=connection.step if self.connection_step is None else self.connection_step,
+                mask=token_mask(attention_mask, self.connection_mask_is_binary) if connection.mask_padding else None,
+                dropout=_Dropout(self, connection.inner_dropout, hidden_states.device),
+            )
+            output, solution = self._connect(equation)
+        if solution is not None:
+            self.solve_record = SolveRecord(
+                solution.residual.detach(), solution.diverged.detach(), equation.evaluations, solution.vjps
+            )
+        output = output.to(hidden_states.dtype)
+        return output if equation.extras is None else (output, *equation.extras)
+
+    def _connect(self, equation: LayerEquation) -> tuple[Tensor, Solution | None]:
+        if self.connection.order > 1:
+            return equation.runge_kutta(), None
+        if not self.connection.is_implicit:
+            return equation.explicit(), None
+        return self.connection.gradient_mode.solve(equation, self.connection.solver)
+
+
+def _refuse_cache_and_reentrant(layer: nn.Module, kwargs: dict[str, Any]) -> None:
+    if kwargs.get("past_key_values") is not None:
+        raise IncompatibleModelError(
+            "a connected layer cannot use a key-value cache",
+            [("the cache holds keys of a first guess, not of the solution", "call the model with use_cache=False")],
+        )
+    checkpoint = getattr(layer, "_gradient_checkpointing_func", None)
+    if layer.training and getattr(layer, "gradient_checkpointing", False):
+        reentrant = getattr(checkpoint, "keywords", {}).get("use_reentrant", False)
+        if reentrant:
+            raise IncompatibleModelError(
+                "a connected layer cannot be checkpointed with use_reentrant=True",
+                [
+                    (
+                        "reentrant checkpoints cannot differentiate inside a forward pass",
+                        "gradient_checkpointing_kwargs={'use_reentrant': False}",
+                    )
+                ],
+            )
+
+
+@cache
+def _position(layer_class: type[nn.Module], name: str) -> int | None:
+    """Where the layer's own forward takes `name` among its positional arguments, behind the hidden state."""
+    for base in layer_class.__mro__:
+        if "forward" in vars(base) and base is not ConnectedLayer:
+            names = list(signature(base.forward).parameters)[2:]
+            return names.index(name) if name in names else None
+    return None
+
+
+def _argument(layer_class: type[nn.Module], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if name in kwargs:
+        return kwargs[name]
+    position = _position(layer_class, name)
+    return args[position] if position is not None and position < len(args) else None
+
+
+def token_mask(attention_mask: Any, binary: bool = False) -> Tensor | None:
+    """(batch, seq) mask of real tokens from whatever mask a layer is given; None where every token is real."""
+    if not isinstance(attention_mask, Tensor):
+        return None
+    if attention_mask.dim() == 4:  # (batch or 1, heads or 1, queries or 1, keys)
+        attention_mask = attention_mask[:, 0]
+        # A token is real where it may look at itself: right for causal and for windowed masks too.
+        one_row = attention_mask.shape[1] == 1
+        attention_mask = attention_mask[:, 0] if one_row else attention_mask.diagonal(dim1=1, dim2=2)
+    if attention_mask.is_floating_point() and not binary:
+        attention_mask = attention_mask > torch.finfo(attention_mask.dtype).min / 2
+    return attention_mask != 0
+
+
+def _copy_inference_tensors(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone() if value.is_inference() else value
+    if isinstance(value, tuple | list):
+        return type(value)(_copy_inference_tensors(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _copy_inference_tensors(item) for key, item in value.items()}
+    return value
+
+
+class _Dropout:
+    """Gives every evaluation of one solve the same dropout mask, so that g is one function and has a fixed point."""
+
+    def __init__(self, layer: nn.Module, mode: str, device: torch.device) -> None:
+        self.layer, self.mode, self.device = layer, mode, device
+        self.start: Tensor | None = None
+
+    def _get(self) -> Tensor:
+        return torch.cuda.get_rng_state(self.device) if self.device.type == _CUDA else torch.get_rng_state()
+
+    def _set(self, state: Tensor) -> None:
+        if self.device.type == _CUDA:
+            torch.cuda.set_rng_state(state, self.device)
+        else:
+            torch.set_rng_state(state)
+
+    @contextlib.contextmanager
+    def replayed(self, *, inner: bool) -> Iterator[None]:
+        if not self.layer.training or self.mode == "resample":
+            yield
+        elif self.mode == "off" and inner:
+            modules = [module for module in self.layer.modules() if module.training]
+            self.layer.eval()
+            try:
+                yield
+            finally:
+                for module in modules:
+                    module.training = True
+        elif self.start is None:
+            self.start = self._get()
+            yield
+        else:
+            now = self._get()
+            self._set(self.start)
+            try:
+                yield
+            finally:
+                self._set(now)  # also right in backward, where a recomputation must not disturb the stream

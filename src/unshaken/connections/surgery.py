@@ -1,0 +1,114 @@
+"""`connect` and `disconnect`: swap the class of chosen layers, and of the model and its config with them.
+
+Swapping classes keeps every state-dict key, every reference and every hook; a wrapping module would change them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from unshaken.connections.auto import connected_class, connected_config_class, plain_class
+from unshaken.connections.backbones import backbone_of, parse_layers, stacks_of
+from unshaken.connections.checks import check
+from unshaken.connections.connection import Connection
+from unshaken.connections.layer import ConnectedLayer, SolveRecord
+from unshaken.errors import IncompatibleModelError, UnshakenError
+
+
+def connect(model: Any, connection: Connection) -> Any:
+    """Join layers of a Hugging Face model by `connection`, in place, and return the model.
+
+    The weights stay what they are. The connection is written into the config, so `save_pretrained` keeps it and the
+    Auto classes bring it back after `import unshaken`.
+
+    Example:
+        >>> model = unshaken.connect(model, Connection.im_bert(layers="4-6"))
+    """
+    if connection_of(model) is not None:
+        raise UnshakenError(f"{type(model).__name__} is connected already: disconnect(model) first")
+    problems = check(model, connection)
+    if problems:
+        raise IncompatibleModelError(type(model).__name__, problems)
+    attach(model, connection)
+    model.config.connection = connection.to_dict()
+    model.config.__class__ = connected_config_class(type(model.config))
+    _swap_model_class(model, connected_class(type(model)))
+    return model
+
+
+def attach(model: nn.Module, connection: Connection) -> None:
+    """Turn the chosen layers into connected ones. Layers that are connected already stay as they are."""
+    backbone, stacks = backbone_of(model), stacks_of(model)
+    form = connection.form
+    if form == "auto":
+        form = "increment" if backbone.pre_norm else "layer"
+    for stack, number in parse_layers(connection.layers, {name: len(layers) for name, layers in stacks.items()}):
+        layer: Any = stacks[stack][number - 1]
+        if isinstance(layer, ConnectedLayer):
+            continue
+        layer.connection, layer.connection_form = connection, form
+        layer.connection_mask_is_binary = backbone.binary_mask
+        layer.connection_step = None
+        if connection.learn_step:
+            reference = next(layer.parameters())
+            layer.connection_step = nn.Parameter(torch.full((), connection.step, device=reference.device))
+        layer.solve_record = None
+        layer.__class__ = connected_class(type(layer))
+    for module in model.modules():  # a cache would hold keys of first guesses
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", False):
+            module.cache_before_connection = True  # type: ignore[assignment]
+            config.use_cache = False  # type: ignore[union-attr]
+
+
+def disconnect(model: Any) -> Any:
+    """Undo `connect`: the same model with its layers stacked as the architecture has them."""
+    if connection_of(model) is None:
+        raise UnshakenError(f"{type(model).__name__} is not connected")
+    for layer in model.modules():
+        if isinstance(layer, ConnectedLayer):
+            del layer.connection, layer.connection_form, layer.connection_mask_is_binary
+            del layer.connection_step, layer.solve_record
+            layer.__class__ = plain_class(type(layer))
+    for module in model.modules():
+        if vars(module).pop("cache_before_connection", False):
+            module.config.use_cache = True
+    del model.config.connection
+    model.config.__class__ = plain_class(type(model.config))
+    for module in model.modules():
+        if plain_class(type(module)) is not type(module):
+            _swap_model_class(module, plain_class(type(module)))
+    return model
+
+
+def _swap_model_class(model: Any, new: type) -> None:
+    model.__class__ = new
+    try:
+        from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
+    except ImportError:  # older releases record hidden states without a registry
+        return
+    # The registry is filled when a model is made; a class that came later must be entered by hand.
+    _CAN_RECORD_REGISTRY[str(new)] = model._can_record_outputs
+
+
+def connection_of(model: Any) -> Connection | None:
+    """The connection of a model, or None for a plain one."""
+    saved = getattr(getattr(model, "config", None), "connection", None)
+    return None if saved is None else Connection.from_dict(saved)
+
+
+def solve_records(model: nn.Module) -> dict[str, SolveRecord]:
+    """How each connected layer's last solve went: layer number -> record. Empty before the first forward pass."""
+    records: dict[str, SolveRecord] = {}
+    if connection_of(model) is None:
+        return records
+    stacks = stacks_of(model)
+    main = next(iter(stacks))
+    for stack, layers in stacks.items():
+        for number, layer in enumerate(layers, start=1):
+            if isinstance(layer, ConnectedLayer) and layer.solve_record is not None:
+                records[str(number) if stack == main else f"{stack}:{number}"] = layer.solve_record
+    return records

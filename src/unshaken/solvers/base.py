@@ -1,0 +1,180 @@
+"""What a solver is: it finds z with z = g(z), for every example of a batch on its own.
+
+Solvers share one loop (`IterativeSolver.__call__`): evaluate g, measure each example's relative residual, keep the best
+iterate, propose the next one. An example that has converged is frozen, one that diverges goes back to its best
+iterate and takes ever smaller damped steps from there. No example sees another, so results do not depend on the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from unshaken.errors import UnshakenError
+
+Map = Callable[[Tensor], Tensor]  # (batch, ...) -> (batch, ...)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solver found, and what it cost. Failure is data: look at `residual` and `diverged`."""
+
+    z: Tensor  # (batch, ...)
+    residual: Tensor  # (batch,) ||g(z) - z|| / ||g(z0)|| of the best iterate that was evaluated
+    diverged: Tensor  # (batch,) whether an iterate had to be given up
+    evaluations: int  # evaluations of g
+    vjps: int = 0  # vector-Jacobian products of g
+
+
+@dataclass
+class Evaluation:
+    """One evaluated iterate."""
+
+    z: Tensor  # (batch, ...)
+    image: Tensor  # (batch, ...) g(z)
+    residual: Tensor  # (batch,)
+
+
+@dataclass
+class Cost:
+    """Counts what one solve spends."""
+
+    evaluations: int = 0
+    vjps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solver(ABC):
+    """Base of all solvers. A solver is hyperparameters; what changes during a solve lives in the call.
+
+    Attributes:
+        steps: Iterations at most. 0 leaves the first guess as it is.
+        tolerance: Relative residual at which an example is done; 0 always takes all steps.
+        growth: An iterate whose residual exceeds `growth` times the best one counts as diverged.
+    """
+
+    steps: int = 5
+    tolerance: float = 0.0
+    growth: float = 10.0
+
+    name: ClassVar[str]
+    starts_explicit: ClassVar[bool] = False  # whether the first guess is the explicit Euler step, not the input
+    needs_vjp: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or self.tolerance < 0 or self.growth <= 1:
+            raise UnshakenError(
+                f"{type(self).__name__}(steps={self.steps}, tolerance={self.tolerance}, growth={self.growth}): "
+                "steps and tolerance are 0 or more and growth is above 1"
+            )
+
+    @abstractmethod
+    def __call__(self, g: Map, z0: Tensor, mask: Tensor | None = None) -> Solution:
+        """Solve z = g(z) from `z0`. `mask` (batch, seq) is 1 for tokens that count in residuals, 0 for padding.
+
+        Differentiable where gradients are enabled: the connection decides, by entering `no_grad` or not.
+        """
+
+
+class IterativeSolver(Solver):
+    """A solver by `propose`: from the evaluated iterate to the next one. The loop around it is shared."""
+
+    @abstractmethod
+    def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
+        """The next iterate, from the evaluated one and what `memory` kept of earlier ones."""
+
+    def new_memory(self) -> Any:
+        """State of one solve, changed by `propose`."""
+        return None
+
+    def __call__(self, g: Map, z0: Tensor, mask: Tensor | None = None) -> Solution:
+        batch = z0.shape[0]
+        z, memory, cost = z0, self.new_memory(), Cost()
+        diverged = bad = z0.new_zeros(batch, dtype=torch.bool)
+        done: Tensor | None = None
+        damping = z0.new_ones(batch, dtype=torch.float32)
+        best: Evaluation | None = None
+        scale: Tensor | None = None
+        for _ in range(self.steps):
+            image = g(z)
+            cost.evaluations += 1
+            if scale is None:  # a fixed scale: relative to g(z), the residual of a diverging iterate looks small
+                scale = size(image.detach(), mask).clamp_min(torch.finfo(image.dtype).tiny)
+            current = Evaluation(z, image, size(image - z, mask) / scale)
+            finite = torch.isfinite(current.residual.detach())
+            if best is None:
+                best = Evaluation(z, select(finite, image, z), current.residual)
+            bad = ~finite | (current.residual.detach() > best.residual.detach() * self.growth)
+            diverged = diverged | bad
+            improved = finite & ~(current.residual.detach() > best.residual.detach())
+            best = _choose(improved, current, best)
+            # A finite iterate teaches the solver something even where it is a step back; NaN does not.
+            proposal = self.propose(g, _choose(finite, current, best), mask, memory, cost)
+            damping = torch.where(bad, damping * 0.5, damping)
+            usable = ~bad & torch.isfinite(proposal.detach()).flatten(1).all(1)
+            target = select(usable, proposal, best.image)
+            base = select(usable, z, best.z)
+            z_next = torch.where(expand(damping < 1, z), base + expand(damping, z) * (target - base), target)
+            z = z_next if done is None else select(done, z, z_next)
+            if self.tolerance > 0:
+                arrived = best.residual.detach() <= self.tolerance
+                done = arrived if done is None else done | arrived
+                if bool(done.all()):
+                    break
+        if best is None:
+            return Solution(z0, z0.new_full((batch,), math.nan), diverged, 0)
+        z = select(bad, best.z, z)  # the last step from a diverged iterate was never checked: keep the best one
+        return Solution(z, best.residual.detach(), diverged, cost.evaluations, cost.vjps)
+
+
+def _choose(condition: Tensor, if_true: Evaluation, if_false: Evaluation) -> Evaluation:
+    return Evaluation(
+        select(condition, if_true.z, if_false.z),
+        select(condition, if_true.image, if_false.image),
+        torch.where(condition, if_true.residual, if_false.residual),
+    )
+
+
+def expand(per_example: Tensor, like: Tensor) -> Tensor:
+    """(batch,) -> (batch, 1, ..., 1), in the dtype of `like` unless it is a condition."""
+    shaped = per_example.reshape(-1, *[1] * (like.dim() - 1))
+    return shaped if per_example.dtype == torch.bool else shaped.to(like.dtype)
+
+
+def select(condition: Tensor, if_true: Tensor, if_false: Tensor) -> Tensor:
+    return torch.where(expand(condition, if_false), if_true, if_false)
+
+
+def masked(x: Tensor, mask: Tensor | None) -> Tensor:
+    """`x` with padding set to zero, flattened to (batch, features)."""
+    if mask is not None:
+        x = x * mask.to(x.dtype).reshape(*mask.shape, *[1] * (x.dim() - mask.dim()))
+    return x.flatten(1)
+
+
+def size(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Norm of each example over the tokens that count. (batch, ...) -> (batch,)"""
+    return masked(x, mask).norm(dim=1)
+
+
+@dataclass
+class History:
+    """The last `window` iterates of a solve, for solvers with memory."""
+
+    window: int
+    points: list[Tensor] = field(default_factory=list)
+    images: list[Tensor] = field(default_factory=list)
+    residuals: list[Tensor] = field(default_factory=list)  # (batch, features), masked
+
+    def push(self, at: Evaluation, mask: Tensor | None) -> None:
+        self.points.append(at.z)
+        self.images.append(at.image)
+        self.residuals.append(masked(at.image - at.z, mask))
+        for items in (self.points, self.images, self.residuals):
+            del items[: -self.window]

@@ -1,0 +1,34 @@
+"""`RobustTrainingArguments`: Hugging Face's, with the defaults of honest fine-tuning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+
+@dataclass
+class RobustTrainingArguments(TrainingArguments):
+    """`TrainingArguments` that evaluate and save once an epoch and keep the checkpoint of lowest validation loss.
+
+    Example:
+        >>> RobustTrainingArguments("out", num_train_epochs=3, learning_rate=2e-5)
+    """
+
+    max_length: int = field(default=128, metadata={"help": "Truncation length in tokens."})  # IM-BERT's FLOPs table
+    on_nonfinite: str = field(
+        default="stop",
+        metadata={"help": "What a NaN or infinite loss does: 'stop' with an error that names the part, or 'skip' the batch."},
+    )
+    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
+    save_strategy: str = field(default="epoch", metadata={"help": "When to save: no, steps, epoch or best."})
+    load_best_model_at_end: bool = field(default=True, metadata={"help": "End with the best checkpoint."})
+    metric_for_best_model: str | None = field(default="eval_loss", metadata={"help": "What 'best' means."})
+    greater_is_better: bool | None = field(default=False, metadata={"help": "Whether a larger metric is better."})
+    save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints kept; the best one always is."})
+    warmup_steps: float = field(default=0.1, metadata={"help": "Steps, or a share of all steps below 1."})
+
+    def __post_init__(self) -> None:
+        if self.on_nonfinite not in ("stop", "skip"):
+            raise ValueError(f"on_nonfinite is {self.on_nonfinite!r}; it is 'stop' or 'skip'")
+        super().__post_init__()

@@ -1,0 +1,42 @@
+"""From examples to a batch: tokenise, pad to the longest row, keep the examples beside the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+
+
+@dataclass(frozen=True)
+class TextCollator:
+    """Makes model inputs from `Example`s. The examples travel with the batch, because attacks and defences read words."""
+
+    tokenizer: Any
+    max_length: int = 128
+
+    def __call__(self, rows: Sequence[Example]) -> dict[str, Any]:
+        columns = [list(column) for column in zip(*(row.texts for row in rows), strict=True)]
+        batch = dict(
+            self.tokenizer(*columns, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
+        )
+        is_regression = isinstance(rows[0].label, float)
+        batch["labels"] = torch.tensor([row.label for row in rows], dtype=torch.float if is_regression else torch.long)
+        batch["examples"] = list(rows)
+        return batch
+
+
+def check_labels(labels: Sequence[int | float], num_labels: int, name: str) -> None:
+    """Refuse labels the model has no output for, before a CUDA assert does."""
+    if num_labels == 1:
+        return
+    for label in set(labels):
+        if isinstance(label, float) or not 0 <= label < num_labels:
+            raise UnshakenError(
+                f"{name} has the label {label!r}, but the model has {num_labels} labels (0 to {num_labels - 1}): "
+                "load the model with num_labels set to the number of classes"
+            )

@@ -1,0 +1,225 @@
+"""`RobustTrainer`: the stock Trainer with a defence for its objective.
+
+Only what a defence needs is overridden: the loss, the optimizer's parameters and the checkpoint's contents. Resume,
+DDP, FSDP, mixed precision, logging and callbacks are the stock Trainer's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback
+
+from unshaken.connections import connection_of, solve_records
+from unshaken.defences import Defence, Standard
+from unshaken.defences.base import Step
+from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
+from unshaken.training.arguments import RobustTrainingArguments
+from unshaken.training.collator import TextCollator, check_labels
+
+DEFENCE_FILE = "defence.safetensors"
+
+
+class RobustTrainer(Trainer):
+    """`transformers.Trainer` that trains with a defence.
+
+    Args:
+        model: A Hugging Face classifier, connected or not.
+        args: `RobustTrainingArguments`.
+        defence: What turns a batch into a loss; plain fine-tuning where none is given.
+        processing_class: The tokenizer; needed where the data sets are `Examples`.
+        train_dataset: `Examples`, or any data set the stock Trainer takes.
+        eval_dataset: Likewise.
+
+    Example:
+        >>> trainer = RobustTrainer(model, RobustTrainingArguments("out"), defence=RIFT(), processing_class=tokenizer,
+        ...                         train_dataset=data.train, eval_dataset=data.validation)
+        >>> trainer.train()
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: RobustTrainingArguments,
+        *,
+        defence: Defence | None = None,
+        processing_class: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        data_collator: Callable[[Any], dict[str, Any]] | None = None,
+        compute_metrics: Callable[[Any], dict[str, float]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        num_labels = int(model.config.num_labels)
+        for split in (train_dataset, eval_dataset):
+            if isinstance(split, Examples):
+                if processing_class is None:
+                    raise UnshakenError("training on Examples needs a tokenizer: pass processing_class=tokenizer")
+                check_labels(split.labels, num_labels, split.name)
+                data_collator = data_collator or TextCollator(processing_class, args.max_length)
+        if isinstance(train_dataset, Examples) and num_labels > 1 and len(set(train_dataset.labels)) < 2:
+            only = train_dataset.labels[0] if len(train_dataset) else None
+            raise UnshakenError(
+                f"{train_dataset.name} holds one class only ({only!r}): a classifier needs at least two to train on"
+            )
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=data_collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            compute_metrics=compute_metrics or (accuracy if num_labels > 1 else None),
+            **kwargs,
+        )
+        # We weigh micro-batches ourselves, so the stock Trainer divides by their number and does no more. Left on,
+        # it would sum the losses of classifiers whose forward takes **kwargs (2 x 4 rows: 4 times the loss of 8 x 1).
+        self.model_accepts_loss_kwargs = False
+        self.defence = defence if defence is not None else Standard()
+        self.defence.setup(self.model, num_labels=num_labels, tokenizer=processing_class)
+        self.defence.to(self.args.device)
+        self._parts: dict[str, list[Tensor]] = defaultdict(list)
+        self._rows_in_step = 0
+        self.add_callback(_DefenceCallback(self))
+
+    # ------------------------------------------------------------------------------------------------ the objective
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        self._rows_in_step = sum(len(batch["labels"]) for batch in batches)
+        return batches, items
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        inputs = dict(inputs)
+        examples, labels = inputs.pop("examples", None), inputs.pop("labels")
+        step = Step(
+            model=model,
+            inputs=inputs,
+            labels=labels,
+            examples=examples,
+            tokenizer=self.processing_class,
+            max_length=self.args.max_length,
+            progress=self.state.global_step / max(1, self.state.max_steps),
+            backward=lambda loss: self.accelerator.backward(
+                loss * self._weight(labels) / self.current_gradient_accumulation_steps
+            ),
+            local=lambda: self.accelerator.no_sync(model),
+        )
+        if return_outputs or not model.training:  # evaluation measures the task, not the defence's surrogate
+            outputs = step.forward()
+            loss = step.task_loss(outputs.logits)
+            return (loss, outputs) if return_outputs else loss
+        parts = self.defence.loss(step)
+        loss = torch.stack([part.float() for part in parts.values()]).sum()
+        if not torch.isfinite(loss):
+            loss = self._nonfinite(parts, loss)
+        for name, part in parts.items():
+            self._parts[f"loss_{name}"].append(part.detach())
+        return loss * self._weight(labels)
+
+    def _weight(self, labels: Tensor) -> float:
+        """1 where all micro-batches of a step are equally large; otherwise each counts by its rows."""
+        return len(labels) * self.current_gradient_accumulation_steps / self._rows_in_step
+
+    def _nonfinite(self, parts: dict[str, Tensor], loss: Tensor) -> Tensor:
+        named = ", ".join(f"{name} = {part.item()}" for name, part in parts.items())
+        where = f"step {self.state.global_step + 1}: the loss is not finite ({named}{self._worst_layer()})"
+        if self.args.on_nonfinite == "stop":
+            raise UnshakenError(
+                f"{where}; lower the learning rate, use bf16 instead of fp16, or set on_nonfinite='skip' to leave such "
+                "batches out"
+            )
+        self.log({"skipped_nonfinite": 1.0})
+        # Zero gradients rather than no backward, so that every rank of a distributed run takes the same steps.
+        return torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum().nan_to_num(0, 0, 0) * 0.0
+
+    def _worst_layer(self) -> str:
+        for layer, record in solve_records(self.model).items():
+            if not math.isfinite(record.worst_residual):
+                return f"; the implicit solve of layer {layer} gave no finite residual"
+        return ""
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
+            # The defence's own parameters live outside the wrapped model: exchange their gradients as DDP would.
+            for parameter in self.defence.parameters():
+                if parameter.grad is not None:
+                    parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
+        return loss
+
+    # ------------------------------------------------------------------------------------------ optimizer and files
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        is_new = self.optimizer is None
+        optimizer = super().create_optimizer(*(() if model is None else (model,)))
+        own = [parameter for parameter in self.defence.parameters() if parameter.requires_grad]
+        if is_new and own:
+            optimizer.add_param_group({"params": own, "weight_decay": self.args.weight_decay})
+        return optimizer
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        state = {key: value.contiguous() for key, value in self.defence.state_dict().items()}
+        if state and self.args.should_save:
+            save_file(state, Path(output_dir) / DEFENCE_FILE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None or not self.defence.state_dict():
+            return
+        path = Path(checkpoint) / DEFENCE_FILE
+        if not path.is_file():
+            raise UnshakenError(f"{path} is missing: the checkpoint was written by another defence")
+        self.defence.load_state_dict(load_file(path, device=str(self.args.device)))
+
+    # -------------------------------------------------------------------------------------------------------- logs
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Adds each loss part and, for connected models, each layer's residual and evaluations to the training log."""
+        if "loss" in logs:
+            for name, values in self._parts.items():
+                logs[name] = torch.stack(values).float().mean().item()
+            self._parts.clear()
+            if connection_of(self.model) is not None:
+                for layer, record in solve_records(self.model).items():
+                    logs[f"residual_layer_{layer}"] = record.worst_residual
+                    logs[f"evaluations_layer_{layer}"] = float(record.evaluations)
+        super().log(logs, *args, **kwargs)
+
+
+class _DefenceCallback(TrainerCallback):
+    """The two moments a defence has around the optimizer's step."""
+
+    def __init__(self, trainer: RobustTrainer) -> None:
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.max_grad_norm > 0:
+            with contextlib.suppress(StopIteration):
+                next(self.trainer.defence.parameters())
+                nn.utils.clip_grad_norm_(self.trainer.defence.parameters(), args.max_grad_norm)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.defence.zero_grad()
+        self.trainer.defence.after_step(self.trainer.model)
+
+
+def accuracy(prediction: Any) -> dict[str, float]:
+    logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+    return {"accuracy": float((logits.argmax(-1) == prediction.label_ids).mean())}
