@@ -3,8 +3,8 @@
     apt-get install wordnet-base
     python scripts/build_wordnet.py [--source /usr/share/wordnet] [--out src/unshaken/substitutions/data]
 
-It writes `wordnet.txt.gz` and `WORDNET-LICENSE.txt`; `unshaken.substitutions.wordnet` describes and reads the table. The same
-source gives the same bytes, and a test holds the table's SHA-256.
+It writes `wordnet.txt.gz` and `WORDNET-LICENSE.txt`; `unshaken.substitutions.wordnet` describes and reads the table.
+The same source gives the same content, whose SHA-256 a test holds.
 """
 
 from __future__ import annotations
@@ -22,20 +22,28 @@ FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 SENSE_KEY_TYPES = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
 WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")  # lower-case single words: no phrases, no names, no numbers
 
+
+def listed(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
 # The exception lists hold only forms that differ from the lemma, so these are not in them.
-PAST_IS_LEMMA = "beat browbeat".split()
-PAST_AND_PARTICIPLE_ARE_LEMMA = (
-    "beset bet bid broadcast burst bust cast cost cut forecast hit hurt knit let offset outbid put quit read recast reread "
-    "reset rid set shed shut slit split spread thrust typeset undercut upset wed wet"
-).split()
-PARTICIPLE_IS_LEMMA = "come become overcome run outrun rerun overrun".split()
-PLURAL_IS_LEMMA = "aircraft bison cattle data deer moose offspring people police salmon sheep shrimp spacecraft swine".split()
+PAST_IS_LEMMA = listed("beat browbeat")
+PAST_AND_PARTICIPLE_ARE_LEMMA = listed(
+    "beset bet bid broadcast burst bust cast cost cut forecast hit hurt knit let offset outbid put quit read recast "
+    "reread reset rid set shed shut slit split spread thrust typeset undercut upset wed wet"
+)
+PARTICIPLE_IS_LEMMA = listed("come become overcome run outrun rerun overrun")
+PLURAL_IS_LEMMA = listed(
+    "aircraft bison cattle data deer moose offspring people police salmon sheep shrimp spacecraft swine"
+)
 # Plurals of words whose ending misleads the rule.
-PLURALS = {"lens": "lenses"} | {word: f"{word}s" for word in "epoch eunuch matriarch monarch patriarch stomach".split()}
+PLURALS = {"lens": "lenses"} | {word: f"{word}s" for word in listed("epoch eunuch matriarch monarch patriarch stomach")}
 # Forms of the exception lists that are archaic, rare or of one sense only: English today uses the rule for these.
-ARCHAIC = set(
-    "addrest blest brethren burnt clad cleft clove curst dove dreamt formulae genii graven gript hewn hove indices kine laden leant "
-    "leapt learnt molten pled shaven shew shewn slidden smote spilt spoilt staves stove thriven wrought".split()
+ARCHAIC = listed(
+    "addrest blest brethren burnt clad cleft clove curst dove dreamt formulae genii graven gript hewn hove indices "
+    "kine laden leant leapt learnt molten pled shaven shew shewn slidden smote spilt spoilt staves stove thriven "
+    "wrought"
 )
 
 
@@ -80,7 +88,7 @@ def tagged_counts(source: Path) -> dict[tuple[str, str, int], int]:
 def synonym_lines(
     source: Path, part: str, synsets: dict[str, Synset], counts: dict[tuple[str, str, int], int]
 ) -> list[str]:
-    """`lemma<TAB>part<TAB>sense;sense;...`: a sense is its count and the words that no earlier sense had, "64:movie,flick"."""
+    """`lemma<TAB>part<TAB>sense;sense;...`: a sense is its count and the words it adds, "64:movie,flick"."""
     lines = []
     for line in read_lines(source / f"index.{FILES[part]}"):
         fields = line.split()
@@ -130,11 +138,11 @@ def classify(lemma: str, part: str, words: list[str]) -> Irregular:
     """Which form each exception of one lemma is: the lists do not say."""
     words = [word for word in words if ("-" in word) == ("-" in lemma)]
     if part == "n":
-        return {"plural": word for word in words[:1] if not word.endswith("ing")}
+        return {"plural": words[0]} if words and not words[0].endswith("ing") else {}
     if part in "ar":
         return {"superlative" if word.endswith("st") else "comparative": word for word in reversed(words)}
-    found = {"gerund": word for word in words if word.endswith("ing")}
-    found |= {"third": word for word in words if word in ("has", "is")}
+    kinds = {"gerund": r".*ing", "third": r"has|is"}
+    found = {kind: word for kind, pattern in kinds.items() for word in words if re.fullmatch(pattern, word)}
     pasts = [word for word in words if not word.endswith(("ing", "s"))]
     shown = re.compile(rf"{lemma.removesuffix('e')}.*n|.*en")
     if len(pasts) == 1 and shown.fullmatch(pasts[0]):  # show, shown: the past is regular
@@ -189,11 +197,13 @@ def main() -> None:
     synsets = {part: read_synsets(options.source, part) for part in PARTS_OF_SPEECH}
     counts = tagged_counts(options.source)
     sections = {
-        "synonyms": sorted(line for part in synsets for line in synonym_lines(options.source, part, synsets[part], counts)),
+        "synonyms": sorted(
+            line for part, table in synsets.items() for line in synonym_lines(options.source, part, table, counts)
+        ),
         "irregular": irregular_lines(options.source),
         "antonyms": antonym_lines(synsets),
     }
-    text = "".join(f"# {name} {len(lines)}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
+    text = "".join("\n".join([f"# {name} {len(lines)}", *lines, ""]) for name, lines in sections.items())
     packed = gzip.compress(text.encode("ascii"), compresslevel=9, mtime=0)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "wordnet.txt.gz").write_bytes(packed)

@@ -1,4 +1,4 @@
-"""What a substitution set is: for a word in its place, the replacements an attacker may choose or a defence must stand."""
+"""What a substitution set is: for a word in its place, the replacements attacks choose from and defences expect."""
 
 from __future__ import annotations
 

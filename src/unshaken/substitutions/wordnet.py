@@ -1,9 +1,9 @@
-"""Synonyms from WordNet 3.0, inflected like the word they replace. The table ships in the package; nothing is downloaded.
+"""Synonyms from WordNet 3.0, inflected like the word they replace. The table ships in the package.
 
 The table `data/wordnet.txt.gz` has three sections, written by `scripts/build_wordnet.py`:
 
     # synonyms     lemma, part of speech, senses in WordNet's order with their counts ("40:movie,flick;3:cinema")
-    # irregular    lemma, part of speech, forms that the rules of `inflection.py` get wrong ("past=took,participle=taken")
+    # irregular    lemma, part of speech, forms that no rule of `inflection.py` gives ("past=took,participle=taken")
     # antonyms     words, words: each on the left is opposed to each on the right
 """
 
@@ -22,7 +22,6 @@ from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions, content_hash
 from unshaken.substitutions.function_words import AUXILIARIES, DETERMINERS, is_function_word
 from unshaken.substitutions.inflection import PARTS_OF_SPEECH, regular, regular_readings
-
 
 Sense = tuple[int, tuple[str, ...]]  # count in the corpora that WordNet's authors tagged, and the synonyms it adds
 
@@ -113,20 +112,20 @@ def table() -> Table:
 class WordNet(Substitutions):
     """Synonyms by part of speech, in WordNet's order of senses, in the form of the word they replace ("took" -> "had").
 
-    A word may be several parts of speech ("films": noun or verb) and have many senses ("take" has 44). No tagger runs here:
-    senses rarer than `rare` times the word's most frequent one are left out, by WordNet's own counts, and
-    `attacks.constraints.PartOfSpeech` filters by context where that matters. Function words have no synonyms ("in" is not an
-    inch), names and phrases are no candidates.
+    A word may be several parts of speech ("films": noun or verb) and have many senses ("take" has 44). No tagger runs
+    here: senses rarer than `rare` times the word's most frequent one are left out, by WordNet's own counts, and the
+    attacks' `PartOfSpeech` constraint filters by context where that matters. Function words have no synonyms ("in" is
+    not an inch), names and phrases are no candidates.
 
-    Paper: Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
-        section 3.2.1 (WordNet synonyms of the same part of speech).
+    Paper: Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
+        Saliency", section 3.2.1 (WordNet synonyms of the same part of speech).
     Relations: A wider set than counter-fitted neighbours for rare words, narrower for adjectives; near-synonyms that
         WordNet calls "similar" are not used, because they seldom keep a label.
     Cost: Reads 0.8 MB once; afterwards a dictionary look-up for each word.
 
     Args:
-        rare: Senses with less than this share of the count of the most frequent sense are left out; 0 keeps all of them, as
-            the paper does.
+        rare: Senses with less than this share of the count of the most frequent sense are left out; 0 keeps all of
+            them, as the paper does.
         limit: The most candidates for one word, all where None.
 
     Example:
@@ -181,7 +180,7 @@ def _inflected(
     totals = {reading: sum(count for count, of, _ in senses if of == reading) for reading in readings}
     threshold = source.rare * max((count for count, _, _ in senses), default=0)
     found: dict[str, None] = {}
-    for count, (lemma, part, form), synonyms in sorted(senses, key=lambda sense: -totals[sense[1]]):
+    for count, (_, part, form), synonyms in sorted(senses, key=lambda sense: -totals[sense[1]]):
         if count < threshold:
             continue
         for synonym in synonyms:

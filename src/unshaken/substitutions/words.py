@@ -1,4 +1,4 @@
-"""Words of a text: a segmentation that loses nothing, so that one word can be swapped and the rest stays byte for byte."""
+"""Words of a text: a segmentation that loses nothing, so that a word can be swapped and the rest stays as it was."""
 
 from __future__ import annotations
 
@@ -79,6 +79,14 @@ class Words(Sequence[str]):
         parts.append(self.text[end:])
         return "".join(parts)
 
+    def part(self, start: int, stop: int) -> Words:
+        """The words from `start` to `stop` with what stands between them, as a text of its own."""
+        spans = self.spans[start:stop]
+        if not spans:
+            return Words("", ())
+        first, last = spans[0][0], spans[-1][1]
+        return Words(self.text[first:last], tuple((begin - first, end - first) for begin, end in spans))
+
 
 @lru_cache(maxsize=16384)
 def segment(text: str) -> Words:
@@ -86,13 +94,13 @@ def segment(text: str) -> Words:
 
     A word is a run of letters, marks and digits in any script, with inner apostrophes and hyphens ("don't",
     "well-made") and inner separators of numbers ("3.5"); a clitic that a treebank set apart ("'s"; its "n't" is letters
-    anyway); one Han character; one emoji with its modifiers. Markup, entities, punctuation and white space are no words.
+    anyway); one Han character; one emoji with its modifiers. Markup, entities, punctuation and white space are not.
     """
     return Words(text, tuple(match.span() for match in _PIECES.finditer(text) if match["word"]))
 
 
 def match_case(original: str, replacement: str) -> str:
-    """Write `replacement` in the case of `original`: GOOD -> GREAT, Good -> Great, good and gOOd -> great as it came."""
+    """Write `replacement` in the case of `original`: GOOD, GREAT; Good, Great; good or gOOd leave it as it came."""
     if not original[:1].isupper():
         return replacement
     if len(original) > 1 and original.isupper():
@@ -129,7 +137,7 @@ def visible_words(words: Words, column: int, encoding: Any) -> tuple[int, ...]:
 def visible_positions(
     tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int
 ) -> list[tuple[tuple[int, ...], ...]]:
-    """`visible_words` of every column of many examples, under the tokenizer's own truncation (`longest_first` for pairs).
+    """`visible_words` of every column of many examples, as the tokenizer truncates them (`longest_first` for pairs).
 
     Example:
         >>> visible_positions(tokenizer, [("a premise", "a hypothesis")], max_length=128)
@@ -139,8 +147,8 @@ def visible_positions(
         return []
     if not getattr(tokenizer, "is_fast", False):
         raise UnshakenError(
-            f"{type(tokenizer).__name__} is a slow tokenizer and does not say which words it truncates; load a fast one "
-            "with AutoTokenizer.from_pretrained"
+            f"{type(tokenizer).__name__} is a slow tokenizer and does not say which words it truncates; "
+            "load a fast one with AutoTokenizer.from_pretrained"
         )
     columns = [list(column) for column in zip(*texts, strict=True)]
     batch = tokenizer(*columns, truncation=True, max_length=max_length)

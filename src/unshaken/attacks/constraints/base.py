@@ -1,0 +1,100 @@
+"""What a constraint is, and how an attack applies several of them in batches, before a single query.
+
+An attack asks in two places:
+
+1. Before the search, once for each text: `restrict` takes the substitutes of every position and gives back those that
+   all constraints allow. A position without substitutes is not attacked.
+2. During the search, for whole candidate texts: `check` says which of many candidates, of any number of examples, are
+   allowed. Cheap constraints come first in `constraints`; a candidate that one refuses never reaches the next.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+from unshaken.substitutions.words import Words
+
+Choices = Sequence[Sequence[str]]  # the substitutes of each position of a text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One changed text of one column, as a constraint sees it.
+
+    Attributes:
+        original: The words before the attack.
+        swaps: Position to replacement of every changed word, written as in the text (its case already carried over).
+        previous: The swaps of the text that this candidate was made from; none where it was made from the original.
+        column: Which text of a pair this is.
+    """
+
+    original: Words
+    swaps: Mapping[int, str]
+    previous: Mapping[int, str] = field(default_factory=dict)
+    column: int = 0
+
+    @cached_property
+    def text(self) -> str:
+        return self.original.replace(self.swaps, carry_case=False)
+
+    @cached_property
+    def changed(self) -> tuple[int, ...]:
+        """The positions where this text and the one it was made from differ."""
+        positions = self.swaps.keys() | self.previous.keys()
+        return tuple(sorted(at for at in positions if self.swaps.get(at) != self.previous.get(at)))
+
+
+class Constraint(ABC):
+    """Base of all constraints. Subclasses are frozen dataclasses of their settings and override one or two methods."""
+
+    name: ClassVar[str]
+
+    def allowed_positions(self, words: Words, column: int = 0) -> Sequence[int]:
+        """Which words may be replaced at all."""
+        return range(len(words))
+
+    def allowed_choices(self, texts: Sequence[Words], choices: Sequence[Choices]) -> list[list[list[str]]]:
+        """The substitutes that may stand in for each word of each text, judged one swap at a time in the original."""
+        return [[list(of_word) for of_word in of_text] for of_text in choices]
+
+    def check(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Which candidate texts are allowed."""
+        return [True] * len(candidates)
+
+
+def restrict(
+    constraints: Sequence[Constraint],
+    texts: Sequence[Words],
+    choices: Sequence[Choices],
+    columns: Sequence[int] | None = None,
+) -> list[list[list[str]]]:
+    """The substitutes of every position of many texts that all constraints allow.
+
+    Args:
+        constraints: Applied in their order.
+        texts: The words of each text.
+        choices: Of each text, the substitutes of each position: `Substitutions.for_text(words)`.
+        columns: Which column of its example each text is; all are 0 where None.
+    """
+    remaining = [[list(of_word) for of_word in of_text] for of_text in choices]
+    for constraint in constraints:
+        for row, words in enumerate(texts):
+            allowed = frozenset(constraint.allowed_positions(words, columns[row] if columns else 0))
+            remaining[row] = [found if at in allowed else [] for at, found in enumerate(remaining[row])]
+        remaining = constraint.allowed_choices(texts, remaining)
+    return remaining
+
+
+def check(constraints: Sequence[Constraint], candidates: Sequence[Candidate]) -> list[bool]:
+    """Which candidates all constraints allow; each constraint sees in one batch what those before it let through."""
+    allowed = [True] * len(candidates)
+    for constraint in constraints:
+        rows = [row for row, passes in enumerate(allowed) if passes]
+        if rows:
+            for row, passes in zip(rows, constraint.check([candidates[row] for row in rows]), strict=True):
+                allowed[row] = passes
+    return allowed

@@ -1,0 +1,179 @@
+"""Constraints on words alone: stop words, frozen columns, no repeat, share of changed words, part of speech."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from unshaken.attacks.constraints.base import Candidate, Choices, Constraint
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.function_words import is_function_word
+from unshaken.substitutions.words import Words, match_case
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopWords(Constraint):
+    """Function words stay: pronouns, articles, prepositions, conjunctions, auxiliaries, negations.
+
+    Paper: Jin et al. 2020, section 3 (TextFooler drops stop words). The list here is our own.
+    Cost: A set look-up for each word.
+
+    Args:
+        extra: More words that must stay, in lower case; from the command line, joined by "|".
+
+    Example:
+        >>> StopWords().allowed_positions(segment("it is not a good film"))
+        [4, 5]
+    """
+
+    name: ClassVar[str] = "stop-words"
+
+    extra: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.extra, str):
+            object.__setattr__(self, "extra", tuple(self.extra.split("|")))
+
+    def allowed_positions(self, words: Words, column: int = 0) -> list[int]:
+        return [at for at, word in enumerate(words) if not is_function_word(word) and word.lower() not in self.extra]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenColumns(Constraint):
+    """Some columns of a pair stay as they are, such as the premise of an inference task.
+
+    Example:
+        >>> FrozenColumns(columns=(0,)).allowed_positions(segment("a premise"), column=0)
+        ()
+    """
+
+    name: ClassVar[str] = "frozen-columns"
+
+    columns: Sequence[int] = (0,)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, int):
+            object.__setattr__(self, "columns", (self.columns,))
+
+    def allowed_positions(self, words: Words, column: int = 0) -> Sequence[int]:
+        return () if column in self.columns else range(len(words))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRepeat(Constraint):
+    """A word that was changed is not changed again, nor changed back.
+
+    Relations: TextAttack's RepeatModification. Searches that visit each position once obey it by construction.
+    """
+
+    name: ClassVar[str] = "no-repeat"
+
+    def check(self, candidates: Sequence[Candidate]) -> list[bool]:
+        return [all(c.swaps.get(at) == word for at, word in c.previous.items()) for c in candidates]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxChanged(Constraint):
+    """At most a share of the words of a text is changed, and never less than one word is allowed.
+
+    Paper: Alzantot et al. 2018, section 4 (at most 20% of the words).
+
+    Args:
+        share: Largest share of changed words, over 0 and at most 1.
+
+    Example:
+        >>> MaxChanged(share=0.1).most(words=25)
+        2
+    """
+
+    name: ClassVar[str] = "max-changed"
+
+    share: float = 0.2  # Alzantot et al. 2018, section 4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise UnshakenError(f"MaxChanged(share={self.share}): a share over 0 and at most 1")
+
+    def most(self, words: int) -> int:
+        """How many words of a text of this length may change."""
+        # A share like 0.3 is not a binary fraction: 0.3 * 10 must still give 3.
+        return max(1, math.floor(self.share * words + 1e-9))
+
+    def check(self, candidates: Sequence[Candidate]) -> list[bool]:
+        return [len(candidate.swaps) <= self.most(len(candidate.original)) for candidate in candidates]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartOfSpeech(Constraint):
+    """A substitute has the part of speech of the word it replaces, each tagged in its place.
+
+    The tagger is TextBlob's, after Brill, which carries its lexicon and rules in the wheel (`pip install textblob`). On
+    coarse tags it agrees with NLTK's averaged perceptron on 92% of the words of SST-2 dev and 95% of SNLI's.
+
+    Paper: Jin et al. 2020, section 3 step 2. The official code also lets nouns and verbs replace each other.
+    Cost: About 0.2 ms for each substitute.
+
+    Args:
+        noun_verb: Let nouns and verbs replace each other.
+        window: Words on either side that the tagger reads.
+
+    Example:
+        >>> PartOfSpeech().allowed_choices([segment("we watch a film")], [[[], ["clock", "see"], [], ["movie"]]])
+        [[[], ['see'], [], ['movie']]]
+    """
+
+    name: ClassVar[str] = "part-of-speech"
+
+    noun_verb: bool = True  # official code; the paper compares plain tags
+    window: int = 6
+
+    def allowed_choices(self, texts: Sequence[Words], choices: Sequence[Choices]) -> list[list[list[str]]]:
+        return [
+            [self._same_tag(words, at, found) if found else [] for at, found in enumerate(of_text)]
+            for words, of_text in zip(texts, choices, strict=True)
+        ]
+
+    def _same_tag(self, words: Words, position: int, substitutes: Sequence[str]) -> list[str]:
+        before = words[max(0, position - self.window) : position]
+        after = words[position + 1 : position + 1 + self.window]
+        expected = _coarse_tag(before, words[position], after)
+        return [
+            word
+            for word in substitutes
+            if self._compatible(expected, _coarse_tag(before, match_case(words[position], word), after))
+        ]
+
+    def _compatible(self, one: str, other: str) -> bool:
+        return one == other or (self.noun_verb and {one, other} == {"noun", "verb"})
+
+
+_COARSE = {"N": "noun", "V": "verb", "J": "adjective", "R": "adverb", "M": "verb", "C": "number"}
+
+
+@lru_cache(maxsize=1 << 16)
+def _coarse_tag(before: Sequence[str], word: str, after: Sequence[str]) -> str:
+    fine = _tagger()([*before, word, *after])[len(before)][1]
+    if fine in ("RP", "CC"):
+        return fine
+    return _COARSE.get(fine[0], fine)
+
+
+@lru_cache(maxsize=1)
+def _tagger() -> Callable[[list[str]], list[list[str]]]:
+    try:
+        # The public tag() leaves out the tagger's own rules of context and morphology.
+        from textblob._text import find_tags
+        from textblob.en import lexicon
+    except ImportError as error:
+        raise UnshakenError(f"PartOfSpeech needs a tagger: pip install textblob ({error})") from error
+
+    def tag(tokens: list[str]) -> list[list[str]]:
+        found: list[list[str]] = find_tags(
+            tokens, lexicon=lexicon, morphology=lexicon.morphology, context=lexicon.context
+        )
+        return found
+
+    return tag

@@ -1,0 +1,167 @@
+"""Sentence similarity by any encoder, with the thresholds and the window of TextFooler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from unshaken.attacks.constraints.base import Candidate, Constraint
+from unshaken.embedded import minilm_path
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.pretrained import batches, load_pretrained
+
+CACHED = 1 << 15  # texts whose vectors are kept; a search compares many candidates with the same text
+
+Metric = Literal["cosine", "angular", "jin2020"]
+
+
+class SentenceEncoder:
+    """Unit vectors of texts: the mean of an encoder's last hidden states over the tokens.
+
+    Example:
+        >>> encoder = SentenceEncoder.load()
+        >>> encoder.cosine(["a good film"], ["a great movie"])
+        [0.87...]
+    """
+
+    def __init__(self, name: str, batch_size: int = 64) -> None:
+        self.name = name
+        self.batch_size = batch_size
+        self._model, self._tokenizer = load_pretrained("AutoModel", name)
+        self._known: dict[str, Tensor] = {}
+
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def load(name: str | None = None) -> SentenceEncoder:
+        """The encoder of a hub name or folder, the embedded MiniLM where None; one copy a process."""
+        return SentenceEncoder(name if name is not None else str(minilm_path()))
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        """(texts, hidden), float32, on the CPU. Repeated texts are encoded once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if len(self._known) + len(new) > CACHED:
+            self._known.clear()
+            new = list(dict.fromkeys(texts))
+        if new:
+            self._known.update(zip(new, self._encode(new), strict=True))
+        return torch.stack([self._known[text] for text in texts]) if texts else torch.empty(0, 0)
+
+    @torch.no_grad()
+    def _encode(self, texts: Sequence[str]) -> Tensor:
+        vectors: list[Tensor] = [torch.empty(0)] * len(texts)
+        for rows, inputs in batches(self._model, self._tokenizer, texts, self.batch_size):
+            hidden = self._model(**inputs).last_hidden_state.float()  # (batch, seq, hidden)
+            mask = inputs["attention_mask"].unsqueeze(-1)
+            mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
+            unit = torch.nn.functional.normalize(mean, dim=-1).cpu()
+            for row, vector in zip(rows, unit, strict=True):
+                vectors[row] = vector
+        return torch.stack(vectors)
+
+    def cosine(self, texts: Sequence[str], others: Sequence[str]) -> list[float]:
+        """Cosine similarity of each text with the other of the same place."""
+        if len(texts) != len(others):
+            raise UnshakenError(f"{len(texts)} texts cannot be compared with {len(others)}, one with one")
+        if not texts:
+            return []
+        vectors = self([*texts, *others])
+        return (vectors[: len(texts)] * vectors[len(texts) :]).sum(-1).clamp(-1, 1).tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceSimilarity(Constraint):
+    """A candidate stays close in meaning to the text it is compared with, as an encoder measures it.
+
+    Paper: Jin et al. 2020, section 3 step 2 (Universal Sentence Encoder). The encoder here is any Hugging Face one;
+        numbers with another encoder are not comparable, so reports name it.
+    Relations: The defaults are those of TextAttack's TextFooler recipe: angular similarity of at least 1 - 0.5/pi on 15
+        words around the swap, compared with the previous text, texts shorter than the window not checked. The official
+        code is `metric="jin2020", threshold=0.7` (its default; the authors' runs used 0.5).
+    Cost: One encoder pass for each distinct window, in batches over all examples in flight.
+
+    Args:
+        model: Hub name or folder of an encoder; the embedded MiniLM where None.
+        threshold: The least similarity allowed.
+        metric: "cosine"; "angular", 1 - arccos(cosine)/pi; "jin2020", 1 - arccos(cosine), which can be negative.
+        window: Words around the swap that are compared; whole texts where None.
+        compared_with: "previous" text of the search, or the "original".
+        skip_short: Allow everything in texts shorter than the window.
+
+    Example:
+        >>> words = segment("a good film about the sea")
+        >>> SentenceSimilarity(window=None, metric="cosine", threshold=0.8).check(
+        ...     [Candidate(original=words, swaps={2: "movie"}), Candidate(original=words, swaps={5: "tax"})])
+        [True, False]
+    """
+
+    name: ClassVar[str] = "similarity"
+
+    model: str | None = None
+    threshold: float = 1 - 0.5 / math.pi  # TextAttack's recipe; official code: 0.7 as "jin2020"
+    metric: Metric = "angular"
+    window: int | None = 15  # official code
+    compared_with: Literal["previous", "original"] = "previous"  # official code
+    skip_short: bool = True
+
+    def __post_init__(self) -> None:
+        if self.metric not in ("cosine", "angular", "jin2020"):
+            raise UnshakenError(f"SentenceSimilarity(metric={self.metric!r}): cosine, angular or jin2020")
+        if self.compared_with not in ("previous", "original"):
+            raise UnshakenError(f"SentenceSimilarity(compared_with={self.compared_with!r}): previous or original")
+        if self.window is not None and self.window < 1:
+            raise UnshakenError(f"SentenceSimilarity(window={self.window}): at least 1 word, or None for whole texts")
+        if not -math.pi < self.threshold <= 1:
+            raise UnshakenError(f"SentenceSimilarity(threshold={self.threshold}): at most 1, where texts are equal")
+
+    def scores(self, candidates: Sequence[Candidate]) -> list[float]:
+        """The similarity of each candidate, in the unit of `metric`, of short texts too."""
+        pairs = [self._compared(candidate) for candidate in candidates]
+        cosines = SentenceEncoder.load(self.model).cosine([new for new, _ in pairs], [old for _, old in pairs])
+        if self.metric == "cosine":
+            return cosines
+        scale = math.pi if self.metric == "angular" else 1.0
+        return [1 - math.acos(cosine) / scale for cosine in cosines]
+
+    def check(self, candidates: Sequence[Candidate]) -> list[bool]:
+        allowed = [self._is_skipped(candidate) for candidate in candidates]
+        rows = [row for row, skipped in enumerate(allowed) if not skipped]
+        for row, score in zip(rows, self.scores([candidates[row] for row in rows]), strict=True):
+            allowed[row] = score >= self.threshold
+        return allowed
+
+    def _is_skipped(self, candidate: Candidate) -> bool:
+        return self.skip_short and self.window is not None and len(candidate.original) < self.window
+
+    def _compared(self, candidate: Candidate) -> tuple[str, str]:
+        """(candidate, reference): the same stretch of words of both texts."""
+        old = candidate.previous if self.compared_with == "previous" else {}
+        changed = candidate.changed if self.compared_with == "previous" else tuple(sorted(candidate.swaps))
+        if self.window is None or not changed:
+            return candidate.text, candidate.original.replace(old, carry_case=False)
+        start, stop = _window(changed[0], changed[-1], len(candidate.original), self.window)
+        part = candidate.original.part(start, stop)
+        new_text, old_text = (
+            part.replace({at - start: word for at, word in swaps.items() if start <= at < stop}, carry_case=False)
+            for swaps in (candidate.swaps, old)
+        )
+        return new_text, old_text
+
+
+def _window(first: int, last: int, length: int, window: int) -> tuple[int, int]:
+    """A stretch of `window` words centred on the swap, moved inward at either end of the text (official code).
+
+    Several swaps at once widen it, so that all of them are inside.
+    """
+    half = (window - 1) // 2
+    start, stop = first - half, last + half + 1
+    if start < 0:
+        start, stop = 0, max(stop, window)
+    if stop > length:
+        start, stop = min(start, length - window), length
+    return max(start, 0), stop

@@ -1,0 +1,53 @@
+"""Pretrained models that judge or propose words: loading them, and running many texts in full batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unshaken.errors import UnshakenError
+
+LONGEST = 512  # tokens; some tokenizers state no limit at all
+
+
+@lru_cache(maxsize=4)
+def load_pretrained(kind: str, name: str) -> tuple[Any, Any]:
+    """(model, tokenizer) of a hub name or a folder, in evaluation mode, on the GPU where there is one.
+
+    Args:
+        kind: The name of a transformers auto class, such as "AutoModelForCausalLM".
+        name: Hub name or folder.
+    """
+    import transformers
+
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        model = getattr(transformers, kind).from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        kept = "folder" if Path(name).exists() else "hub name or folder"
+        raise UnshakenError(f"cannot load {name!r} as {kind}: {reason} (give a {kept} that holds one)") from error
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
+
+
+def batches(
+    model: Any, tokenizer: Any, texts: Sequence[str], size: int
+) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+    """Tokenised batches of texts of like length, each with the rows of `texts` it holds, on the model's device."""
+    limit = min(tokenizer.model_max_length, LONGEST)
+    encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+    order = sorted(range(len(texts)), key=lambda row: len(encoded[row]))
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+    for start in range(0, len(order), size):
+        rows = order[start : start + size]
+        ids = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(encoded[row]) for row in rows], batch_first=True, padding_value=pad
+        )
+        lengths = torch.tensor([len(encoded[row]) for row in rows])
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        yield rows, {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
