@@ -43,8 +43,8 @@ class TouchedWords:
         self.words += words
         if self.words == 0 and self.texts >= self.patience:
             raise UnshakenError(
-                f"{self.substitutions.provenance} has no usable substitute for any word of the first {self.texts} texts; "
-                "check its language and case, or use another substitution set"
+                f"{self.substitutions.provenance} has no usable substitute for any word of the first {self.texts} "
+                "texts; check its language and case, or use another substitution set"
             )
 
 
@@ -96,7 +96,9 @@ class Hull:
         """Standard normal numbers that depend on each row's text and `salt` only, never on the batch around it."""
         per_row = np.bincount([word.row for word in self.words], minlength=len(self.seeds))
         drawn = [
-            torch.randn(int(count), SLOTS, generator=torch.Generator().manual_seed(zlib.crc32(repr(salt).encode(), seed)))
+            torch.randn(
+                int(count), SLOTS, generator=torch.Generator().manual_seed(zlib.crc32(repr(salt).encode(), seed))
+            )
             for seed, count in zip(self.seeds, per_row, strict=True)
             if count
         ]
@@ -191,10 +193,16 @@ class HullBuilder:
         hull = Hull(
             words=words,
             rows=_tensor(np.repeat(np.arange(len(rows)), [len(row.tokens) for row in rows]), input_ids),
-            columns=_tensor(np.concatenate([row.tokens + shift for row, shift in zip(rows, shifts, strict=True)]), input_ids),
-            word_of=_tensor(np.concatenate([row.word_of + start for row, start in zip(rows, first_word, strict=False)]), input_ids),
+            columns=_tensor(
+                np.concatenate([row.tokens + shift for row, shift in zip(rows, shifts, strict=True)]), input_ids
+            ),
+            word_of=_tensor(
+                np.concatenate([row.word_of + start for row, start in zip(rows, first_word, strict=False)]), input_ids
+            ),
             candidates=_tensor(candidates, input_ids),
-            allowed=_tensor(np.arange(slots) < np.array([[len(word.choices)] for word in words]).reshape(-1, 1), input_ids),
+            allowed=_tensor(
+                np.arange(slots) < np.array([[len(word.choices)] for word in words]).reshape(-1, 1), input_ids
+            ),
             seeds=tuple(zlib.crc32("\0".join(row).encode("utf-8", "surrogatepass")) for row in texts),
         )
         self._touched.saw(texts=len(texts), words=len(hull))
@@ -225,7 +233,9 @@ class HullBuilder:
         for row, words, encoding in zip(texts, found, batch.encodings, strict=True):
             self._rows[row] = self._make_row(words, encoding)
 
-    def _find_words(self, texts: tuple[str, ...], encoding: Any) -> Iterable[tuple[int, int, str, tuple[str, ...], range]]:
+    def _find_words(
+        self, texts: tuple[str, ...], encoding: Any
+    ) -> Iterable[tuple[int, int, str, tuple[str, ...], range]]:
         """Words with substitutes and the tokens that cover them: (column, position, prefix, choices, tokens)."""
         for column, text in enumerate(texts):
             if self.columns is not None and column not in self.columns:
@@ -268,7 +278,11 @@ class HullBuilder:
             if own != tuple(encoding.ids[tokens.start : tokens.stop]):
                 continue
             fitting = {self._ids[prefix + choice]: choice for choice in reversed(choices)}  # equal ids: the first stays
-            usable = [ids for choice in choices if len(ids := self._ids[prefix + choice]) == len(own) and fitting[ids] == choice]
+            usable = [
+                ids
+                for choice in choices
+                if len(ids := self._ids[prefix + choice]) == len(own) and fitting[ids] == choice
+            ]
             if len(usable) < 2:
                 continue
             usable = usable[:SLOTS]

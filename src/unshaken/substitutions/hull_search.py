@@ -45,7 +45,9 @@ class HullMixer:
         self._positions: Tensor | None = None
 
     @contextlib.contextmanager
-    def at(self, hull: Hull, weights: Tensor, *, first_row: int = 0, fixed: list[Tensor] | None = None) -> Iterator[None]:
+    def at(
+        self, hull: Hull, weights: Tensor, *, first_row: int = 0, fixed: list[Tensor] | None = None
+    ) -> Iterator[None]:
         """While open, every forward sees the mixtures with these weights (words, slots).
 
         Args:
@@ -214,6 +216,6 @@ def _embedding_block(model: nn.Module, table: nn.Module) -> nn.Module:
             if has_norm and {"input_ids", "position_ids"} <= parameters.keys():
                 return module
     raise UnshakenError(
-        f"{type(model).__name__} has no embedding block of its own (token table, positions, LayerNorm) for the hull space "
-        "'embedding_output'; use space='word'"
+        f"{type(model).__name__} has no embedding block of its own (token table, positions, LayerNorm), which the hull "
+        "space 'embedding_output' needs; use space='word'"
     )

@@ -16,8 +16,8 @@ class ClassBalancedSampler(Sampler[int]):
     """Deals rows out class by class, like cards: 0, 1, 2, 0, 1, 2, ...
 
     Every run of n consecutive rows holds each class n / classes times, rounded up or down. So every batch is balanced
-    whatever its size, and so are gradient-accumulation steps and the shares of several processes, whether they get whole
-    batches or parts of one.
+    whatever its size, and so are gradient-accumulation steps and the shares of several processes, whether they get
+    whole batches or parts of one.
 
     An epoch has as many rows as the data. Rows of a class come in random order without repetition until the class is
     exhausted, and then in a new random order: small classes are repeated, large ones are sampled anew each epoch.

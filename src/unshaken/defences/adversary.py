@@ -1,0 +1,42 @@
+"""What defences against word substitution share: a substitution set, and one pass over clean and adversarial rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from unshaken.defences.base import Step, kl_divergence, log_probabilities
+from unshaken.names import build
+from unshaken.substitutions.base import Substitutions
+
+
+def resolve(substitutions: Substitutions | str | None) -> Substitutions:
+    """A substitution set from what a user gave: itself, its specification, or nothing."""
+    if isinstance(substitutions, Substitutions):
+        return substitutions
+    from unshaken.substitutions import SUBSTITUTIONS, default_substitutions
+
+    if substitutions is None:
+        return default_substitutions()
+    made: Substitutions = build("substitutions", substitutions, SUBSTITUTIONS)
+    return made
+
+
+def publish_halves(step: Step, output: Any) -> tuple[Any, Any]:
+    """Split a pass over clean and then adversarial rows, and share both halves.
+
+    One pass over both halves the launches on a GPU, and is one wrapped forward for DDP.
+    """
+    rows = len(step.labels)
+    halves = []
+    for name, part in (("clean", slice(0, rows)), ("adversarial", slice(rows, None))):
+        hidden = None if output.hidden_states is None else tuple(state[part] for state in output.hidden_states)
+        halves.append(step.publish(name, SequenceClassifierOutput(logits=output.logits[part], hidden_states=hidden)))
+    return halves[0], halves[1]
+
+
+def agreement(clean: Any, adversarial: Any) -> Tensor:
+    """Mean KL(clean || adversarial); gradients flow through both sides."""
+    return kl_divergence(log_probabilities(clean.logits), log_probabilities(adversarial.logits)).mean()

