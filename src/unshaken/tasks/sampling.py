@@ -25,11 +25,14 @@ SHARED_SEEDS = (0, 1, 2)  # IM-BERT runs all methods on "the same random seed in
 
 def text_key(texts: Iterable[str]) -> str:
     """Letters and digits of the texts: equal for a sentence and its tokenised, re-cased or re-spaced copy."""
-    keys = []
-    for text in texts:
-        plain = unicodedata.normalize("NFKC", re.sub(r"<br\s*/?>", " ", text)).casefold()
-        keys.append(re.sub(r"[\W_]+", "", plain) or plain.strip())
-    return "\x1f".join(keys)
+    return "\x1f".join(map(_plain, texts))
+
+
+def _plain(text: str) -> str:
+    plain = re.sub(r"<br\s*/?>", " ", text).casefold()
+    if not plain.isascii():  # ASCII is normal already, and normalising is what costs
+        plain = unicodedata.normalize("NFKC", plain).casefold()
+    return re.sub(r"[\W_]+", "", plain) or plain.strip()
 
 
 def _families(rows: Iterable[Example], seed: int) -> list[list[Example]]:
@@ -72,11 +75,6 @@ def _name(examples: Examples, label: int | float) -> str:
     return repr(examples.label_names[int(label)]) if examples.label_names else repr(label)
 
 
-def _label_counts(examples: Examples) -> Counter[int | float]:
-    """Rows of each label, where a family counts for the label of its first row, as in `draw`."""
-    return Counter(family[0].label for family in _families(examples, 0) for _ in family)
-
-
 def stratified_split(examples: Examples, share: float, seed: int = 0) -> tuple[Examples, Examples]:
     """(rest, held out): `share` of every label is held out."""
     if not 0 < share < 1:
@@ -93,13 +91,18 @@ def stratified_split(examples: Examples, share: float, seed: int = 0) -> tuple[E
 
 def balanced_sample(examples: Examples, size: int | None = None, seed: int = 0) -> Examples:
     """As many rows of each label: `size` in all, or as many as the rarest label allows."""
-    available = _label_counts(examples)
+    return draw(examples, _equal_counts(examples, size), seed)[0]
+
+
+def _equal_counts(examples: Examples, size: int | None) -> dict[int | float | None, int]:
+    # A family counts for the label of its first row, as in `draw`.
+    available = Counter(family[0].label for family in _families(examples, 0) for _ in family)
     if size is None:
         size = min(available.values()) * len(available)
     each, extra = divmod(size, len(available))
     if extra:
         raise UnshakenError(f"a class-balanced sample of {size} is no multiple of the {len(available)} labels")
-    return draw(examples, dict.fromkeys(available, each), seed)[0]
+    return dict.fromkeys(available, each)
 
 
 class Protocol(Interface):
@@ -159,10 +162,7 @@ class LowResource:
         return data.with_note(f"low-resource: {len(train)} train and {len(validation)} validation rows, seed {seed}")
 
     def _counts(self, pool: Examples, size: int) -> dict[int | float | None, int]:
-        if not self.balanced:
-            return {None: size}
-        labels = _label_counts(pool)
-        return {label: size // len(labels) for label in labels}
+        return _equal_counts(pool, size) if self.balanced else {None: size}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from unshaken.examples import Example, Examples
+from unshaken.tasks import LeakageWarning, leakage
+
+
+def split(name, *rows):
+    return Examples(
+        rows=tuple(Example(id=f"{name}/{i}", texts=texts, label=label) for i, (texts, label) in enumerate(rows)),
+        name=name,
+    )
+
+
+def test_leaks_are_counted_named_and_warned_of():
+    train = split("train", (("It's a good film.",), 1), (("dull",), 0), (("fine",), 1))
+    test = split("test", (("it 's a good film",), 1), (("new",), 0), (("DULL!",), 1))
+    with pytest.warns(LeakageWarning, match="2 of 3 texts of test occur in train"):
+        found = leakage(train, test)
+    assert found.ids == ("test/0", "test/2")
+    assert (found.count, found.total, found.contradicting) == (2, 3, 1)
+    assert found.share == pytest.approx(2 / 3)
+
+
+def test_a_premise_that_comes_back_is_no_leak():
+    train = split("train", (("A man sleeps.", "He is awake."), 2))
+    test = split("test", (("A man sleeps.", "He dreams."), 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert leakage(train, test).count == 0

@@ -1,0 +1,302 @@
+"""A user's own files: what is guessed, and what is refused with the row that is at fault."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+
+from unshaken.errors import UnshakenError
+from unshaken.tasks import load_examples, load_task
+from unshaken.tasks.readers import read
+
+ROWS = [("good film", "pos"), ('bad, "very" bad', "neg"), ("line one\nline two", "pos"), ("dull", "neg")] * 5
+ROWS = [(f"{text} {number}", label) for number, (text, label) in enumerate(ROWS)]
+
+
+def write_csv(path, rows=ROWS, header=("text", "label")):
+    import csv
+
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+def write_rows(path, rows=ROWS, text="text", label="label"):
+    """The same rows in the format of the path's ending."""
+    if path.suffix == ".csv":
+        return write_csv(path, rows, (text, label))
+    records = [{text: row[0], label: row[1]} for row in rows]
+    if path.suffix == ".tsv":
+        lines = ["\t".join((text, label)), *("\t".join(map(str, row)) for row in rows)]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(records), encoding="utf-8")
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(records), path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet"])
+def test_every_format_reads_the_same(tmp_path, ending):
+    rows = [(text.replace("\n", " "), label) for text, label in ROWS]
+    examples = load_examples(write_rows(tmp_path / f"reviews.{ending}", rows))
+    assert examples.texts == [(text,) for text, _ in rows]
+    assert examples.label_names == ("neg", "pos")
+    assert examples.labels == [int(label == "pos") for _, label in rows]
+    assert examples.name == "reviews/test"
+
+
+def test_a_file_is_train_and_validation_is_held_out(tmp_path):
+    data = load_task(write_csv(tmp_path / "reviews.csv"))
+    assert (len(data.train), len(data.validation), data.test) == (16, 4, None)
+    assert sorted(data.validation.labels) == [0, 0, 1, 1]
+    assert not set(data.train.texts) & set(data.validation.texts)
+
+
+def test_the_split_does_not_depend_on_the_order_of_the_file(tmp_path):
+    forward = load_task(write_csv(tmp_path / "a.csv"))
+    backward = load_task(write_csv(tmp_path / "b.csv", ROWS[::-1]))
+    assert set(forward.validation.texts) == set(backward.validation.texts)
+
+
+def test_given_validation_and_test_are_taken(tmp_path):
+    data = load_task(
+        write_csv(tmp_path / "a.csv"),
+        validation=write_rows(tmp_path / "b.jsonl", ROWS[:3]),
+        test=write_rows(tmp_path / "c.json", ROWS[3:4]),
+    )
+    assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 20, "validation": 3, "test": 1}
+    assert data.test.labels == [0]  # the label names of train hold for all
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "numbers"),
+    [
+        (["b", "a", "c"], ("a", "b", "c"), [1, 0, 2]),
+        ([10, 9, 10], ("9", "10"), [1, 0, 1]),
+        ([-1, 1, -1], ("-1", "1"), [0, 1, 0]),
+        ([1.0, 0.0, 1.0], ("0", "1"), [1, 0, 1]),
+        ([True, False, True], ("False", "True"), [1, 0, 1]),
+    ],
+)
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_labels_are_numbered_in_sorted_order(tmp_path, ending, labels, names, numbers):
+    path = write_rows(tmp_path / f"a.{ending}", [(f"text {i}", label) for i, label in enumerate(labels)])
+    examples = load_examples(path)
+    assert examples.label_names == names
+    assert examples.labels == numbers
+
+
+def test_real_numbers_are_regression(tmp_path):
+    path = write_rows(tmp_path / "a.csv", [(f"text {i}", i / 4) for i in range(20)])
+    data = load_task(path)
+    assert data.train.is_regression
+    assert data.train.num_labels == 1
+    assert data.train.metric == "pearson"
+    assert len(data.validation) == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        (("Review", "Sentiment"), ("Review",)),
+        (("premise", "hypothesis", "label"), ("premise", "hypothesis")),
+        (("id", "comment", "target"), ("comment",)),
+    ],
+)
+def test_columns_are_guessed_whatever_their_case(tmp_path, header, columns):
+    rows = [[f"{name} {i}" for name in header[:-1]] + [str(i % 2)] for i in range(4)]
+    assert load_examples(write_csv(tmp_path / "a.csv", rows, header)).columns == columns
+
+
+def test_columns_can_be_named(tmp_path):
+    rows = [("k1", "first", "second", "yes"), ("k2", "third", "fourth", "no")]
+    path = write_csv(tmp_path / "a.csv", rows, ("key", "left", "right", "same"))
+    examples = load_examples(
+        path, text_columns=("left", "right"), label_column="same", id_column="key", label_names=("yes", "no")
+    )
+    assert [row.id for row in examples] == ["test/k1", "test/k2"]
+    assert examples.texts == [("first", "second"), ("third", "fourth")]
+    assert examples.labels == [0, 1]
+
+
+def test_label_names_also_take_numbers(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("x", "1"), ("y", "0")])
+    assert load_examples(path, label_names=("neg", "pos")).labels == [1, 0]
+
+
+def test_semicolons_and_byte_order_marks(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("\ufefftext;label\ngut, sehr gut;1\nschlecht;0\n".encode())
+    assert load_examples(path).texts == [("gut, sehr gut",), ("schlecht",)]
+
+
+def test_quoted_fields_of_a_tsv_lose_their_quotes(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"He said ""no"""\t1\n"half\t0\n', encoding="utf-8")
+    assert load_examples(path).texts == [('He said "no"',), ('"half',)]
+
+
+def test_very_long_fields(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("x" * 200_000, "1"), ("y", "0")])
+    assert len(load_examples(path)[0].texts[0]) == 200_000
+
+
+def test_folder_of_split_files(tmp_path):
+    folder = tmp_path / "train_v2"  # the folder's own name decides nothing
+    (folder / "data").mkdir(parents=True)
+    write_rows(folder / "data" / "train-00000-of-00002.jsonl", ROWS[:10])
+    write_rows(folder / "data" / "train-00001-of-00002.jsonl", ROWS[10:])
+    write_rows(folder / "data" / "dev.csv", ROWS[:4])
+    write_rows(folder / "data" / "test.csv", ROWS[:2])
+    data = load_task(folder)
+    assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 20, "validation": 4, "test": 2}
+
+
+@pytest.mark.parametrize("with_splits", [True, False])
+def test_folder_written_by_save_to_disk(tmp_path, with_splits):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=["worse", "better"])}
+    )
+    rows = {"sentence": [f"text {i}" for i in range(20)], "label": [i % 2 for i in range(20)]}
+    made = datasets.Dataset.from_dict(rows, features=features)
+    if with_splits:
+        made = datasets.DatasetDict({"train": made, "validation": made.select(range(4))})
+    made.save_to_disk(tmp_path / "saved")
+    data = load_task(tmp_path / "saved")
+    assert data.train.label_names == ("worse", "better")  # as declared, not as sorted
+    assert len(data.train) == (20 if with_splits else 16)
+    assert len(data.validation) == 4
+
+
+def test_parquet_of_the_hub_keeps_its_class_names(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["z", "a"])})
+    datasets.Dataset.from_dict({"text": ["x", "y"], "label": [0, 1]}, features=features).to_parquet(
+        tmp_path / "a.parquet"
+    )
+    assert load_examples(tmp_path / "a.parquet").label_names == ("z", "a")
+
+
+def test_a_test_file_may_have_no_labels(tmp_path):
+    path = write_csv(tmp_path / "test.csv", [("unknown",)], ("text",))
+    data = load_task(write_csv(tmp_path / "a.csv"), test=path)
+    assert data.test is None
+    assert len(data.unlabelled) == 1
+    with pytest.raises(UnshakenError, match="no labels in column 'label'; the validation split needs them"):
+        load_task(write_csv(tmp_path / "a.csv"), validation=path)
+
+
+def test_one_class_may_be_evaluated_but_not_trained_on(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("x", "pos"), ("y", "pos")])
+    assert load_examples(path, label_names=("neg", "pos")).labels == [1, 1]
+    with pytest.raises(UnshakenError, match=r"a.csv: every row has the label 'pos'; training needs two classes"):
+        load_task(path)
+
+
+CSV_FAULTS = {
+    "empty file": (b"", "is empty; its first line must name the columns"),
+    "header only": (b"text,label\n", "has no rows"),
+    "no text column": (b"opinion,label\nx,1\n", r"cannot tell which column is the text; columns: 'opinion', 'label'"),
+    "no label column": (b"text,stars\nx,1\n", r"no label column; columns: 'text', 'stars'"),
+    "two columns of one name": (b"text,text\nx,1\n", "two columns are named 'text'"),
+    "empty text": (b"text,label\nx,1\n  ,0\n", "line 3 has an empty text in column 'text'"),
+    "empty label": (b"text,label\nx,1\ny,\n", "line 3 has no label in column 'label'"),
+    "mixed labels": (b"text,label\nx,1\ny,good\n", "labels of mixed types .line 2 has '1', line 3 has 'good'."),
+    "broken utf-8": (b"text,label\nx,1\ncaf\xe9,0\n", "line 3 is not UTF-8 .byte 0xe9 at column 4."),
+    "short row": (b"text,label\nx,1\ny\n", "line 3 has 1 fields, the header has 2"),
+    "open quote": (b'text,label\nx,1\n"y,0\nz,1\n', "line 3 is not well-formed CSV"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), CSV_FAULTS.values(), ids=CSV_FAULTS)
+def test_faults_are_named_with_their_row(tmp_path, content, message):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(UnshakenError, match=message):
+        load_task(path)
+
+
+JSONL_FAULTS = {
+    "not json": ('{"text": "x", "label": 1}\n{"text": \n', "line 2 is not JSON"),
+    "not an object": ('["x", 1]\n', "line 1 is list, not an object"),
+    "text is no text": ('{"text": 5, "label": 1}\n{"text": "x", "label": 0}\n', "line 1 has int in text column 'text'"),
+    "column missing later": (
+        '{"text": "x", "label": 1}\n{"txt": "y", "label": 0}\n',
+        "line 2: no column 'text'; did you",
+    ),
+    "mixed labels": ('{"text": "x", "label": 1}\n{"text": "y", "label": "no"}\n', "labels of mixed types"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), JSONL_FAULTS.values(), ids=JSONL_FAULTS)
+def test_faults_in_json_lines(tmp_path, content, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UnshakenError, match=message):
+        load_task(path)
+
+
+def test_wrong_names_answer_with_the_nearest(tmp_path):
+    path = write_csv(tmp_path / "a.csv", ROWS, ("review_text", "label"))
+    with pytest.raises(UnshakenError, match="no column 'reviewtext'; did you mean 'review_text'"):
+        load_task(path, text_columns=("reviewtext",))
+    with pytest.raises(UnshakenError, match="no column 'lable'; did you mean 'label'"):
+        load_task(path, text_columns=("review_text",), label_column="lable")
+    with pytest.raises(UnshakenError, match="line 2 has the unknown label 'pos'; did you mean 'post'"):
+        load_task(path, text_columns=("review_text",), label_names=("pre", "post"))
+    with pytest.raises(UnshakenError, match="3 text columns given"):
+        load_task(path, text_columns=("review_text", "label", "label"))
+
+
+def test_labels_unseen_in_train_are_unknown(tmp_path):
+    second = write_csv(tmp_path / "b.csv", [("x", "neutral")])
+    with pytest.raises(UnshakenError, match=r"b.csv: line 2 has the unknown label 'neutral'"):
+        load_task(write_csv(tmp_path / "a.csv"), validation=second)
+
+
+def test_duplicate_ids(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("7", "x", "1"), ("7", "y", "0")], ("id", "text", "label"))
+    with pytest.raises(UnshakenError, match="id 'train/7' occurs 2 times"):
+        load_task(path, id_column="id")
+
+
+def test_missing_paths(tmp_path):
+    with pytest.raises(UnshakenError, match="no such file"):
+        load_task(tmp_path / "nowhere.csv")
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(UnshakenError, match=r"the ending '.xlsx' is not known"):
+        load_task(tmp_path / "a.xlsx")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnshakenError, match="holds no data; name its files train"):
+        load_task(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_file_that_is_not_what_its_ending_says(tmp_path, ending):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(b"text,label\nx,1\n" * 10)
+    with pytest.raises(UnshakenError, match=f"a.{ending}: not"):
+        load_task(path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_reading_holds_one_row_at_a_time(tmp_path, ending):
+    path = write_rows(tmp_path / f"a.{ending}", [("word " * 200, i % 2) for i in range(10_000)])
+    assert path.stat().st_size > 10_000_000
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read(path)) == 10_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
