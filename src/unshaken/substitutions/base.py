@@ -41,6 +41,10 @@ class Substitutions(ABC):
         """The candidates of every position of a text."""
         return [self.candidates(words.surfaces, position) for position in range(len(words))]
 
+    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+        """The candidates of every position of many texts; sources that run a model do it in full batches."""
+        return [self.for_text(words) for words in texts]
+
 
 def content_hash(parts: Iterable[str]) -> str:
     """SHA-256 over texts; their borders count, so ("ab", "c") and ("a", "bc") differ."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from unshaken.errors import UnshakenError
 
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 LONGEST = 512  # tokens; some tokenizers state no limit at all
 
 
@@ -51,3 +53,17 @@ def batches(
         lengths = torch.tensor([len(encoded[row]) for row in rows])
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         yield rows, {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
+
+
+def whole_words(tokenizer: Any) -> Iterator[tuple[str, int]]:
+    """(word, id) of the vocabulary entries that begin a word, in the order of their ids."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    special = set(tokenizer.all_special_tokens)
+    # Byte-level BPE and SentencePiece mark the start of a word, WordPiece marks the rest of it.
+    markers = tuple(mark for mark in ("Ġ", "▁") if sum(token.startswith(mark) for token, _ in vocabulary) > 1)
+    for token, row in vocabulary:
+        if token in special or token.startswith("##") or (markers and not token.startswith(markers)):
+            continue
+        word = token[1:] if markers else token
+        if _WORD.fullmatch(word):
+            yield word, row

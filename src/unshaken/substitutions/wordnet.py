@@ -101,7 +101,7 @@ def table() -> Table:
         content=hashlib.sha256(raw).hexdigest(),
         entries={(lemma, part): senses for lemma, part, senses in sections["synonyms"]},
         irregular={
-            (lemma, part): dict(pair.split("=") for pair in forms.split(","))  # type: ignore[misc]
+            (lemma, part): dict(pair.split("=") for pair in forms.split(","))
             for lemma, part, forms in sections["irregular"]
         },
         opposites=tuple((frozenset(a.split(",")), frozenset(b.split(","))) for a, b in sections["antonyms"]),

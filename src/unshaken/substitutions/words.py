@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, overload
 
 import regex  # type: ignore[import-untyped]  # the standard library's re knows neither marks nor emoji
@@ -97,6 +98,13 @@ def segment(text: str) -> Words:
     anyway); one Han character; one emoji with its modifiers. Markup, entities, punctuation and white space are not.
     """
     return Words(text, tuple(match.span() for match in _PIECES.finditer(text) if match["word"]))
+
+
+def join(surfaces: Sequence[str]) -> Words:
+    """Words with one space between them, where only the words are known and not their text."""
+    ends = list(accumulate(len(surface) + 1 for surface in surfaces))
+    spans = tuple((end - 1 - len(surface), end - 1) for end, surface in zip(ends, surfaces, strict=True))
+    return Words(" ".join(surfaces), spans)
 
 
 def match_case(original: str, replacement: str) -> str:

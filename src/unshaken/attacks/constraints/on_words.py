@@ -121,8 +121,8 @@ class PartOfSpeech(Constraint):
         window: Words on either side that the tagger reads.
 
     Example:
-        >>> PartOfSpeech().allowed_choices([segment("we watch a film")], [[[], ["clock", "see"], [], ["movie"]]])
-        [[[], ['see'], [], ['movie']]]
+        >>> PartOfSpeech().allowed_choices([segment("a young face")], [[[], ["youthful", "offspring"], ["look"]]])
+        [[[], ['youthful'], ['look']]]
     """
 
     name: ClassVar[str] = "part-of-speech"
@@ -165,8 +165,8 @@ def _coarse_tag(before: Sequence[str], word: str, after: Sequence[str]) -> str:
 def _tagger() -> Callable[[list[str]], list[list[str]]]:
     try:
         # The public tag() leaves out the tagger's own rules of context and morphology.
-        from textblob._text import find_tags
-        from textblob.en import lexicon
+        from textblob._text import find_tags  # type: ignore[import-untyped]
+        from textblob.en import lexicon  # type: ignore[import-untyped]
     except ImportError as error:
         raise UnshakenError(f"PartOfSpeech needs a tagger: pip install textblob ({error})") from error
 

@@ -71,7 +71,7 @@ class SentenceEncoder:
         if not texts:
             return []
         vectors = self([*texts, *others])
-        return (vectors[: len(texts)] * vectors[len(texts) :]).sum(-1).clamp(-1, 1).tolist()  # type: ignore[no-any-return]
+        return (vectors[: len(texts)] * vectors[len(texts) :]).sum(-1).clamp(-1, 1).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)

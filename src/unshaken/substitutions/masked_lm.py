@@ -1,0 +1,137 @@
+"""Candidates that a masked language model puts in a word's place, so they fit the context."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.base import Substitutions, content_hash
+from unshaken.substitutions.function_words import is_function_word
+from unshaken.substitutions.wordnet import table as wordnet_table
+from unshaken.substitutions.words import Words, join
+
+CACHED = 1 << 15  # masked contexts whose predictions are kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLM(Substitutions):
+    """The most likely whole words in the place of a masked word, less WordNet's antonyms.
+
+    Fluent is not faithful: such a candidate fits the sentence, but need not mean the same. Use it with
+    `SentenceSimilarity`, as the paper does.
+
+    Paper: Garg and Ramakrishnan 2020, "BAE: BERT-based Adversarial Examples for Text Classification", section 3
+        (replace, BAE-R; the 50 most likely tokens).
+    Relations: Open in vocabulary, unlike a dictionary, and different at every position.
+    Cost: One model pass for each content word, batched over the positions of all texts; repeated contexts are free.
+
+    Args:
+        model: Hub name or folder of a masked language model, such as "google-bert/bert-base-uncased".
+        k: The most candidates of a word.
+        window: Words on either side that the model reads.
+        drop_antonyms: Leave out WordNet's antonyms of the word, which fit any context where the word does.
+        batch_size: Masked texts a pass.
+
+    Example:
+        >>> MaskedLM(model="google-bert/bert-base-uncased", k=5).for_text(segment("a good film"))
+    """
+
+    name: ClassVar[str] = "masked-lm"
+
+    model: str
+    k: int = 50  # paper section 4
+    window: int = 48
+    drop_antonyms: bool = True
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.window < 1 or self.batch_size < 1:
+            raise UnshakenError(f"{self}: k, window and batch_size are at least 1")
+
+    @property
+    def provenance(self) -> str:
+        return f"masked LM {self.model} (k={self.k}, window={self.window}, drop_antonyms={self.drop_antonyms})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        import torch
+
+        digest = hashlib.sha256()
+        for key, weights in sorted(self._loaded[0].state_dict().items()):
+            digest.update(key.encode())
+            digest.update(weights.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return content_hash([str((self.k, self.window, self.drop_antonyms)), digest.hexdigest()])
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        from unshaken.substitutions.pretrained import load_pretrained
+
+        model, tokenizer = load_pretrained("AutoModelForMaskedLM", self.model)
+        if tokenizer.mask_token is None:
+            raise UnshakenError(f"{self.model!r} has no mask token, so it is no masked language model")
+        return model, tokenizer
+
+    @cached_property
+    def _vocabulary(self) -> dict[int, str]:
+        from unshaken.substitutions.pretrained import whole_words
+
+        return {row: word for word, row in whole_words(self._loaded[1])}
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        return self._at([(words if isinstance(words, Words) else join(words), position)])[0]
+
+    def for_text(self, words: Words) -> list[list[str]]:
+        return self.for_texts([words])[0]
+
+    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+        found = iter(self._at([(words, at) for words in texts for at in range(len(words))]))
+        return [[next(found) for _ in range(len(words))] for words in texts]
+
+    def _at(self, places: Sequence[tuple[Words, int]]) -> list[list[str]]:
+        masked = [self._masked(words, at) if _is_content(words[at]) else None for words, at in places]
+        self._predict([text for text in dict.fromkeys(masked) if text is not None and text not in self._known])
+        return [
+            [word for word in self._known[text] if self._is_allowed(words[at], word)][: self.k] if text else []
+            for text, (words, at) in zip(masked, places, strict=True)
+        ]
+
+    def _masked(self, words: Words, position: int) -> str:
+        start = max(0, position - self.window)
+        part = words.part(start, position + self.window + 1)
+        return part.replace({position - start: self._loaded[1].mask_token}, carry_case=False)
+
+    def _predict(self, texts: Sequence[str]) -> None:
+        import torch
+
+        from unshaken.substitutions.pretrained import batches
+
+        if len(self._known) + len(texts) > CACHED:
+            self._known.clear()
+        model, tokenizer = self._loaded
+        whole = torch.zeros(model.config.vocab_size, dtype=torch.bool)
+        whole[[row for row in self._vocabulary if row < len(whole)]] = True
+        many = min(self.k + 16, int(whole.sum()))  # some are dropped as the word itself or its antonyms
+        with torch.no_grad():
+            for rows, inputs in batches(model, tokenizer, texts, self.batch_size):
+                logits = model(**inputs).logits.float()  # (batch, seq, vocabulary)
+                place = (inputs["input_ids"] == tokenizer.mask_token_id).int().argmax(1)
+                at_mask = logits[torch.arange(len(rows)), place].masked_fill(~whole.to(logits.device), -torch.inf)
+                for row, ids in zip(rows, at_mask.topk(many).indices.tolist(), strict=True):
+                    self._known[texts[row]] = tuple(self._vocabulary[token] for token in ids)
+
+    def _is_allowed(self, word: str, other: str) -> bool:
+        if other.lower() == word.lower():
+            return False
+        return not (self.drop_antonyms and wordnet_table().are_antonyms(word, other))
+
+
+def _is_content(word: str) -> bool:
+    return word[:1].isalpha() and not is_function_word(word)
