@@ -1,0 +1,257 @@
+"""`evaluate`: models, examples and attacks in; a report that can be trusted out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unshaken.attacks.base import Attack
+from unshaken.attacks.victim import Victim
+from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
+from unshaken.reports import probes
+from unshaken.reports.environment import environment, now
+from unshaken.reports.flags import SCORELESS
+from unshaken.reports.report import Report
+from unshaken.reports.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction
+from unshaken.reports.training_record import TrainingRecord
+from unshaken.tasks.metrics import score
+
+REPORT_FILE = "report.json"
+
+
+def evaluate(
+    victims: Victim | Sequence[Victim],
+    examples: Examples | Mapping[str, Examples],
+    attacks: Sequence[Attack] = (),
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    seed: int = 0,
+    recheck: int = 0,
+    progress: bool = False,
+) -> Report:
+    """Measure clean accuracy and accuracy under attack, with everything needed to believe the numbers.
+
+    A static adversarial set (examples that carry their unperturbed texts, such as AdvGLUE) is answered, not attacked.
+
+    Args:
+        victims: One model, or several to compare on the same examples; the first is the reference.
+        examples: One set, or several by name.
+        attacks: Each is run on every model and set, and the worst case over all of them is reported.
+        out: A folder for the results. Attacks write each finished example there, and the report is saved as JSON.
+        resume: Continue the run that `out` holds.
+        seed: Of the samples that probes and rechecks draw; attacks have seeds of their own.
+        recheck: Repeat each attack that climbs scores on this many examples under other scores.
+        progress: Show a progress bar for each attack.
+
+    Example:
+        >>> report = evaluate([plain, hardened], data.test, attacks=[PWWS(), Genetic()], out="runs/first")
+        >>> report.save("runs/first/report.html")
+    """
+    models = [victims] if isinstance(victims, Victim) else list(victims)
+    sets = [examples] if isinstance(examples, Examples) else [replace(rows, name=key) for key, rows in examples.items()]
+    _check_input(models, sets)
+    folder = None if out is None else Path(out)
+    if folder is not None and (folder / REPORT_FILE).exists() and not resume:
+        raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
+    runs = [
+        _Run(
+            victim,
+            rows,
+            attacks,
+            None if folder is None else folder / _folder_name(victim, rows),
+            resume,
+            seed,
+            recheck,
+            progress,
+        )
+        for rows in sets
+        for victim in models
+    ]
+    report = Report(evaluations=tuple(run.evaluation() for run in runs))
+    if folder is not None:
+        report.save(folder / REPORT_FILE)
+    return report
+
+
+def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
+    if not models:
+        raise UnshakenError("no model to evaluate")
+    if not sets:
+        raise UnshakenError("no examples to evaluate on")
+    for rows in sets:
+        if not len(rows):
+            raise UnshakenError(f"{rows.name} is empty; there is nothing to evaluate")
+        if rows.is_regression:
+            raise UnshakenError(f"{rows.name} has targets instead of classes; evaluate and attacks are for classifiers")
+        for victim in models:
+            _check_labels(victim, rows)
+
+
+def _check_labels(victim: Victim, rows: Examples) -> None:
+    """Labels must fit the model, and mean what the model means by them."""
+    largest = max(int(label) for label in rows.labels)
+    if largest >= victim.num_labels:
+        raise UnshakenError(f"{rows.name} has the label {largest}, {victim.name} has {victim.num_labels} classes only")
+    config = getattr(getattr(victim, "model", None), "config", None)
+    names = [str(name).lower() for _, name in sorted(getattr(config, "id2label", {}).items())]
+    wanted = [name.lower() for name in rows.label_names]
+    if sorted(names) == sorted(wanted) and names != wanted:
+        raise UnshakenError(
+            f"{victim.name} counts its classes as {', '.join(names)}, {rows.name} as {', '.join(wanted)}; give the "
+            "examples label_names in the model's order"
+        )
+
+
+def _folder_name(victim: Victim, rows: Examples) -> Path:
+    def slug(name: str, fingerprint: str) -> str:
+        return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('.-')[-60:]}-{fingerprint[:8]}"
+
+    return Path(slug(victim.name, victim.fingerprint)) / slug(rows.name, rows.fingerprint)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One model on one set. What is finished is kept in the folder and read back when the run is resumed."""
+
+    victim: Victim
+    examples: Examples
+    attacks: Sequence[Attack]
+    folder: Path | None
+    resume: bool
+    seed: int
+    recheck: int
+    progress: bool
+
+    def evaluation(self) -> Evaluation:
+        result = self._finished() or self._answers()
+        self._keep(result)
+        if any(row.original is not None for row in self.examples):
+            return result
+        visible = probes.visible_words(self.victim, self.examples)
+        for attack in self.attacks:
+            if any((run.attack, run.settings) == (attack.name, _plain(attack.settings())) for run in result.attacks):
+                continue
+            result = replace(result, attacks=(*result.attacks, self._attack(attack, visible)))
+            self._keep(result)
+        return result
+
+    def _finished(self) -> Evaluation | None:
+        if self.folder is None or not self.resume or not (self.folder / REPORT_FILE).exists():
+            return None
+        found = Report.load(self.folder).evaluations[0]
+        kept = {_key(attack.name, attack.settings()) for attack in self.attacks}
+        # Attacks of an earlier call that are not asked for now stay in their folder and out of this report.
+        return replace(found, attacks=tuple(run for run in found.attacks if _key(run.attack, run.settings) in kept))
+
+    def _keep(self, result: Evaluation) -> None:
+        if self.folder is not None:
+            Report(evaluations=(result,)).save(self.folder / REPORT_FILE)
+
+    def _answers(self) -> Evaluation:
+        start = time.perf_counter()
+        log_probabilities = self.victim.log_probabilities(self.examples.texts)  # (examples, classes)
+        answers = log_probabilities.argmax(-1)
+        confidence = np.exp(log_probabilities.max(-1))
+        cut = _truncated(self.victim, self.examples)
+        predictions = tuple(
+            Prediction(
+                id=row.id,
+                texts=row.texts,
+                original=row.original,
+                label=int(row.label),
+                group=row.group,
+                prediction=int(answer),
+                confidence=float(sure),
+                truncated=None if cut is None else cut[number],
+            )
+            for number, (row, answer, sure) in enumerate(zip(self.examples, answers, confidence, strict=True))
+        )
+        measured = probes.probe(self.victim, self.examples, self.seed)
+        return Evaluation(
+            model=_model_info(self.victim),
+            data=DataInfo(
+                name=self.examples.name,
+                fingerprint=self.examples.fingerprint,
+                columns=tuple(self.examples.columns),
+                label_names=tuple(self.examples.label_names),
+                metric=self.examples.metric,
+            ),
+            predictions=predictions,
+            attacks=(),
+            metrics=score(self.examples.metric, self.examples.labels, [int(answer) for answer in answers]),
+            probes=measured,
+            environment=environment(),
+            seed=self.seed,
+            created=now(),
+            seconds=time.perf_counter() - start,
+        )
+
+    def _attack(self, attack: Attack, visible: list[tuple[tuple[int, ...], ...]] | None) -> AttackRun:
+        settings = _plain(attack.settings())
+        path = None if self.folder is None else self.folder / f"{_key(attack.name, settings)}.jsonl"
+        start = time.perf_counter()
+        found = attack(
+            self.victim,
+            self.examples,
+            out=path,
+            resume=self.resume and path is not None and path.exists(),
+            progress=self.progress,
+        )
+        seconds = time.perf_counter() - start
+        repeated = (
+            probes.rechecks(attack, self.victim, self.examples, found, self.recheck, self.seed)
+            if self.recheck and attack.name not in SCORELESS
+            else ()
+        )
+        return AttackRun(
+            attack=attack.name,
+            settings=settings,
+            results=tuple(found),
+            seconds=seconds,
+            truncated_swaps=probes.truncated_swaps(found, self.examples, visible),
+            rechecks=repeated,
+        )
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they read back from JSON, so that fresh and loaded ones compare equal."""
+    found: dict[str, Any] = json.loads(json.dumps(settings))
+    return found
+
+
+def _key(name: str, settings: Mapping[str, Any]) -> str:
+    """A file name for one attack with these settings."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return f"{name}-{digest[:8]}"
+
+
+def _model_info(victim: Victim) -> ModelInfo:
+    model = getattr(victim, "model", None)
+    return ModelInfo(
+        name=victim.name,
+        fingerprint=victim.fingerprint,
+        num_labels=victim.num_labels,
+        max_length=victim.max_length,
+        connection=getattr(getattr(model, "config", None), "connection", None),
+        training=TrainingRecord.load(victim.name) if Path(victim.name).is_dir() else None,
+    )
+
+
+def _truncated(victim: Victim, examples: Examples) -> list[bool] | None:
+    """Which examples are longer than the victim reads; None where it does not count tokens."""
+    tokenizer = getattr(victim, "tokenizer", None)
+    if tokenizer is None or not victim.max_length:
+        return None
+    columns = [list(column) for column in zip(*examples.texts, strict=True)]
+    lengths = tokenizer(*columns, truncation=False, verbose=False, return_attention_mask=False)["input_ids"]
+    return [len(ids) > victim.max_length for ids in lengths]

@@ -1,0 +1,277 @@
+"""Figures for papers and docs: labelled, colour-blind safe, each saved as PNG and SVG.
+
+Every function takes plain numbers and returns a matplotlib figure, so that a figure can be made from a report, from a
+training log or from a notebook alike. `report_figures` makes those a report has the numbers for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unshaken.errors import UnshakenError
+from unshaken.reports.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from unshaken.reports.report import Report
+
+# Okabe and Ito's palette without yellow, which is too pale for lines; markers and dashes repeat what colours say.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.")
+
+Series = Mapping[str, Sequence[tuple[float, float]]]  # name -> (x, y) points
+
+
+def save_figure(figure: Any, path: Path | str) -> tuple[Path, Path]:
+    """Write `path` as PNG and as SVG, each whole or not there; equal figures give equal files."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    matplotlib = _matplotlib()
+    png, svg = path.with_suffix(".png"), path.with_suffix(".svg")
+    with matplotlib.rc_context({"svg.hashsalt": "unshaken"}):
+        for target, metadata in ((png, {"Software": None}), (svg, {"Date": None})):
+            part = target.with_name(f".{target.name}.part")
+            figure.savefig(part, format=target.suffix[1:], dpi=200, metadata=metadata, bbox_inches="tight")
+            os.replace(part, target)
+    return png, svg
+
+
+def tradeoff(points: Series, *, x_label: str = "clean accuracy (%)", y_label: str = "accuracy under attack (%)") -> Any:
+    """Clean against robust accuracy with the Pareto front (RIFT, Figure 4).
+
+    Args:
+        points: Method -> its (clean, robust) accuracies, one pair a setting, as shares.
+    """
+    figure, axes = _axes()
+    for index, (name, pairs) in enumerate(points.items()):
+        clean, robust = _percent(pair[0] for pair in pairs), _percent(pair[1] for pair in pairs)
+        axes.scatter(clean, robust, label=name, s=46, zorder=3, **_point_style(index))
+    front = pareto_front([pair for pairs in points.values() for pair in pairs])
+    if len(front) > 1:
+        style = {"color": "#666666", "linewidth": 1.2, "linestyle": "--", "zorder": 2}
+        axes.plot(_percent(p[0] for p in front), _percent(p[1] for p in front), label="Pareto front", **style)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    return _finish(figure, axes)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other point beats in both coordinates, from left to right."""
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(set(points), reverse=True):
+        if not front or y > front[-1][1]:
+            front.append((x, y))
+    return front[::-1]
+
+
+def budget_curves(report: Report, data: str | None = None) -> Any:
+    """Accuracy against the queries an attack may ask: a colour a model, a dash pattern an attack."""
+    evaluations = [item for item in _of_data(report, data) if item.attacks]
+    if not evaluations:
+        raise UnshakenError("no attack in this report, so there is no accuracy against queries to draw")
+    figure, axes = _axes()
+    largest = max(result.queries for item in evaluations for run in item.attacks for result in run.results)
+    budgets = sorted({1, *(round(largest ** (step / 100)) for step in range(101))})
+    attacks = list(dict.fromkeys(name for item in evaluations for name in item.attack_names))
+    for index, item in enumerate(evaluations):
+        for name, run in zip(item.attack_names, item.attacks, strict=True):
+            values = _percent(accuracy_at_budget(item, run, budgets))
+            dash = DASHES[attacks.index(name) % len(DASHES)]
+            label = f"{report.name_of(item)}, {name}"
+            axes.step(budgets, values, where="post", label=label, color=COLOURS[index % len(COLOURS)], linestyle=dash)
+    axes.set(xscale="log", ylim=(0, 100), xlabel="queries an example", ylabel="accuracy (%)")
+    return _finish(figure, axes)
+
+
+def grouped_accuracy(values: Mapping[str, Mapping[str, Proportion]], *, group_label: str) -> Any:
+    """Accuracy by group with 95% intervals: attack levels of AdvGLUE, or layer groups (IM-BERT, Table 3).
+
+    Args:
+        values: Model -> group -> accuracy.
+        group_label: What the groups are, for the axis.
+    """
+    groups = list(dict.fromkeys(group for of_model in values.values() for group in of_model))
+    figure, axes = _axes(width=max(5.0, 1.1 * len(groups) + 1.5))
+    width = 0.8 / max(1, len(values))
+    for index, (model, of_model) in enumerate(values.items()):
+        shown = [(position, of_model[group]) for position, group in enumerate(groups) if group in of_model]
+        x = [position + (index - (len(values) - 1) / 2) * width for position, _ in shown]
+        y = _percent(share.value for _, share in shown)
+        bounds = [share.interval for _, share in shown]
+        errors = [
+            [height - 100 * low for height, (low, _) in zip(y, bounds, strict=True)],
+            [100 * high - height for height, (_, high) in zip(y, bounds, strict=True)],
+        ]
+        style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+        axes.errorbar(x, y, yerr=errors, fmt="none", ecolor=style["color"], elinewidth=1.4, capsize=3)
+        axes.scatter(x, y, label=model, s=46, zorder=3, **style)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set(ylim=(0, 100), xlabel=group_label, ylabel="accuracy (%)")
+    return _finish(figure, axes)
+
+
+def layer_profile(residuals: Mapping[str, Sequence[float]], growth: Mapping[str, Sequence[float]]) -> Any:
+    """Residual of the implicit solve, and growth of an input perturbation, layer by layer.
+
+    Args:
+        residuals: Model -> relative residual of each connected layer.
+        growth: Model -> size of the perturbation after each layer, relative to its size at the input.
+    """
+    figure, (left, right) = _panels(2)
+    for axes, values, label in ((left, residuals, "relative residual"), (right, growth, "perturbation growth")):
+        for index, (name, of_layer) in enumerate(values.items()):
+            axes.plot(range(1, len(of_layer) + 1), of_layer, label=name, **_line_style(index))
+        axes.set(xlabel="layer", ylabel=label, yscale="log")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        _finish(figure, axes)
+    return figure
+
+
+def distance_curves(runs: Series) -> Any:
+    """Relative L2 distance to the pretrained weights during training (RIFT, Figure 2).
+
+    Args:
+        runs: Run -> (step, distance) points.
+    """
+    figure, axes = _axes()
+    for index, (name, points) in enumerate(runs.items()):
+        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **_line_style(index))
+    axes.set(xlabel="training step", ylabel="relative L2 distance to the pretrained weights", ylim=(0, None))
+    return _finish(figure, axes)
+
+
+def feature_map(
+    features: Mapping[str, np.ndarray], labels: Sequence[int], label_names: Sequence[str] = (), *, seed: int = 0
+) -> Any:
+    """t-SNE of the examples' features, one panel a model (RIFT, Figure 3).
+
+    Args:
+        features: Model or moment -> features, (examples, hidden).
+        labels: One an example.
+        label_names: In label order.
+        seed: Of t-SNE.
+    """
+    import numpy as np
+
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError as error:
+        raise UnshakenError("t-SNE needs scikit-learn: pip install 'unshaken[report]'") from error
+    figure, panels = _panels(len(features), height=3.6)
+    classes = np.asarray(labels)
+    for axes, (name, rows) in zip(panels, features.items(), strict=True):
+        if len(rows) != len(classes) or len(rows) < 4:
+            raise UnshakenError(
+                f"{name}: {len(rows)} features for {len(classes)} labels; t-SNE needs 4 or more of both"
+            )
+        perplexity = min(30.0, (len(rows) - 1) / 3)
+        places = TSNE(perplexity=perplexity, random_state=seed, init="pca").fit_transform(np.asarray(rows, np.float32))
+        for index, label in enumerate(np.unique(classes)):
+            chosen = places[classes == label]
+            text = label_names[label] if label < len(label_names) else str(label)
+            axes.scatter(chosen[:, 0], chosen[:, 1], s=14, label=text, alpha=0.8, **_point_style(index))
+        axes.set(title=name, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+        axes.grid(visible=False)
+        axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def cost_curve(costs: Series, *, y_label: str = "time relative to the plain model") -> Any:
+    """Cost against the number T of solver steps.
+
+    Args:
+        costs: Solver -> (T, cost) points.
+        y_label: What the cost is.
+    """
+    figure, axes = _axes()
+    for index, (name, points) in enumerate(costs.items()):
+        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **_line_style(index))
+    axes.set(xlabel="solver steps T", ylabel=y_label, ylim=(0, None))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    return _finish(figure, axes)
+
+
+def report_figures(report: Report) -> dict[str, Any]:
+    """The figures that a report has the numbers for, by file name."""
+    figures: dict[str, Any] = {}
+    for data in dict.fromkeys(item.data.name for item in report.evaluations):
+        found = _of_data(report, data)
+        slug = "".join(character if character.isalnum() else "-" for character in data)
+        attacked = [item for item in found if item.attacks]
+        if attacked:
+            figures[f"{slug}-budget"] = budget_curves(report, data)
+        if len(attacked) > 1:
+            figures[f"{slug}-tradeoff"] = tradeoff(_tradeoff_points(attacked))
+        groups = {report.name_of(item): item.groups for item in found if item.groups}
+        if groups:
+            figures[f"{slug}-groups"] = grouped_accuracy(groups, group_label="attack level")
+    return figures
+
+
+def _tradeoff_points(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[float, float]]]:
+    points: dict[str, list[tuple[float, float]]] = {}
+    for item in evaluations:
+        hardest = item.accuracy(item.conditions[-1]).value
+        points.setdefault(item.model.method, []).append((item.accuracy(CLEAN).value, hardest))
+    return points
+
+
+def _of_data(report: Report, data: str | None) -> list[Evaluation]:
+    return [item for item in report.evaluations if data in (None, item.data.name)]
+
+
+# ------------------------------------------------------------------------------------------------------- drawing
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UnshakenError("figures need matplotlib: pip install 'unshaken[report]'") from error
+    return matplotlib
+
+
+def _axes(width: float = 5.6, height: float = 3.8) -> tuple[Any, Any]:
+    _matplotlib()
+    # Not pyplot: it keeps every figure alive and needs a display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, _dress(figure.add_subplot())
+
+
+def _panels(count: int, height: float = 3.6) -> tuple[Any, list[Any]]:
+    _matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4 * count, height), layout="constrained")
+    return figure, [_dress(figure.add_subplot(1, count, number + 1)) for number in range(count)]
+
+
+def _dress(axes: Any) -> Any:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e5e5e5", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def _finish(figure: Any, axes: Any) -> Any:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _percent(values: Any) -> list[float]:
+    return [100 * value for value in values]
+
+
+def _point_style(index: int) -> dict[str, Any]:
+    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+
+
+def _line_style(index: int) -> dict[str, Any]:
+    return {**_point_style(index), "linestyle": DASHES[index % len(DASHES)], "markersize": 5}

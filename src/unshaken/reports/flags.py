@@ -1,0 +1,275 @@
+"""Reliability flags: signs that a number may be an illusion, each with its evidence and what would settle it.
+
+In the spirit of AutoAttack's and RobustBench's flags. A check reads results only, so a loaded or merged report is
+checked like a fresh one. Its verdict is `raised`, `clear`, or `unknown` where the evidence was not collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from unshaken.reports.results import AttackRun, Evaluation, accuracy_at_budget
+
+Verdict = Literal["raised", "clear", "unknown"]
+
+FLAGS = {
+    "inference-loop": "the model solves an equation at inference, which can hide gradients from attacks",
+    "randomness": "equal inputs get different answers, which starves a search that compares scores",
+    "batch-dependence": "an answer depends on the other texts of its batch",
+    "transfer-beats-direct": "examples made against another model work better than attacking this one",
+    "more-budget-helps": "the attack was stopped while it was still finding adversarial examples",
+    "below-majority": "a classifier that always gives the most frequent label would do as well",
+    "miscalibration": "scores too flat or too sharp mislead the search: other scores break more examples",
+    "same-substitutions": "training has seen every substitution that the attack may use",
+    "truncated-substitutions": "the attack spent swaps on words the model never sees",
+    "few-seeds": "one training run says little about the method: seeds often differ by more than methods",
+}
+WHITE_BOX = {"hull", "hotflip"}  # attacks whose gradients run through the solver
+# Searches that no score of the victim can starve.
+SCORELESS = WHITE_BOX | {"transfer", "exhaustive", "random", "worst-case"}
+SEARCH_SIZES = {"population", "generations", "beam_width", "width", "steps", "restarts"}
+BUDGETS = SEARCH_SIZES | {"query_budget", "time_budget"}
+ENOUGH_SEEDS = 3
+NOTICEABLE = 0.02  # a recheck that breaks this share of examples more is no accident of ties
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One reliability check on one subject.
+
+    Attributes:
+        flag: Key of `FLAGS`.
+        subject: The model, data and attack it speaks of.
+        evidence: What was measured.
+        settle: What to run to settle it; empty where it is clear.
+    """
+
+    flag: str
+    subject: str
+    verdict: Verdict
+    evidence: str
+    settle: str = ""
+
+    @property
+    def meaning(self) -> str:
+        return FLAGS[self.flag]
+
+
+def _clear(flag: str, subject: str, evidence: str) -> Check:
+    return Check(flag=flag, subject=subject, verdict="clear", evidence=evidence)
+
+
+def _raised(flag: str, subject: str, evidence: str, settle: str) -> Check:
+    return Check(flag=flag, subject=subject, verdict="raised", evidence=evidence, settle=settle)
+
+
+def _unknown(flag: str, subject: str, evidence: str, settle: str) -> Check:
+    return Check(flag=flag, subject=subject, verdict="unknown", evidence=evidence, settle=settle)
+
+
+def check_all(evaluations: Sequence[Evaluation], names: Mapping[str, str]) -> tuple[Check, ...]:
+    """All checks on all evaluations, in the order of `FLAGS`, the raised ones of each flag first."""
+    found = [check for evaluation in evaluations for check in _check(evaluation, names[evaluation.model.fingerprint])]
+    found += _few_seeds(evaluations)
+    flags, verdicts = list(FLAGS), ["raised", "unknown", "clear"]
+    return tuple(sorted(found, key=lambda check: (flags.index(check.flag), verdicts.index(check.verdict))))
+
+
+def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
+    place = f"{name} on {evaluation.data.name}"
+    yield _inference_loop(evaluation, place)
+    yield _randomness(evaluation, place)
+    yield _batch_dependence(evaluation, place)
+    yield _below_majority(evaluation, place)
+    if evaluation.attacks:
+        yield _transfer(evaluation, place)
+        yield _same_substitutions(evaluation, place)
+        for run_name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
+            subject = f"{place}, {run_name}"
+            yield _budget(evaluation, run, subject)
+            yield _truncated(run, subject)
+            if run.attack not in SCORELESS:
+                yield _miscalibration(evaluation, run, subject)
+
+
+def _inference_loop(evaluation: Evaluation, subject: str) -> Check:
+    flag, connection = "inference-loop", evaluation.model.connection
+    if connection is None:
+        return _clear(flag, subject, "no connection")
+    if connection.get("theta") == 0:
+        return _clear(flag, subject, "explicit connection, no solver")
+    shown = ", ".join(f"{key} {connection[key]}" for key in ("layers", "theta", "solver") if key in connection)
+    white_box = [run.attack for run in evaluation.attacks if run.attack in WHITE_BOX]
+    if white_box:
+        return _clear(flag, subject, f"connected ({shown}), attacked through the solver by {', '.join(white_box)}")
+    return _raised(
+        flag,
+        subject,
+        f"connected ({shown}), and no attack took gradients through the solver",
+        "run --attack hull, whose gradients pass through the solver, and repeat with other numbers of solver steps",
+    )
+
+
+def _randomness(evaluation: Evaluation, subject: str) -> Check:
+    flag, difference, tolerance = "randomness", evaluation.probes.repeat_difference, evaluation.probes.tolerance
+    evidence = f"two equal calls differ by at most {difference:.2g} in probability (tolerance {tolerance:.2g})"
+    if difference <= tolerance:
+        return _clear(flag, subject, evidence)
+    settle = "put the model into evaluation mode, or attack the mean of many answers to each text"
+    return _raised(flag, subject, evidence, settle)
+
+
+def _batch_dependence(evaluation: Evaluation, subject: str) -> Check:
+    flag, difference, tolerance = "batch-dependence", evaluation.probes.batch_difference, evaluation.probes.tolerance
+    evidence = f"one text at a time and all in one batch differ by at most {difference:.2g} (tolerance {tolerance:.2g})"
+    if difference <= tolerance:
+        return _clear(flag, subject, evidence)
+    settle = "mask padding in every layer, then evaluate with batches of one and compare"
+    return _raised(flag, subject, evidence, settle)
+
+
+def _below_majority(evaluation: Evaluation, subject: str) -> Check:
+    flag, accuracy, baseline = "below-majority", evaluation.clean, evaluation.majority_baseline
+    evidence = f"accuracy {accuracy} against {100 * baseline:.1f} for the most frequent label"
+    if accuracy.value > baseline or accuracy.value == 1:
+        return _clear(flag, subject, evidence)
+    settle = "check the label order of model and data, train longer, and read no difference at this level as robustness"
+    return _raised(flag, subject, evidence, settle)
+
+
+def _transfer(evaluation: Evaluation, subject: str) -> Check:
+    flag = "transfer-beats-direct"
+    runs = list(zip(evaluation.attack_names, evaluation.attacks, strict=True))
+    transferred = [name for name, run in runs if run.attack == "transfer"]
+    direct = [name for name, run in runs if run.attack != "transfer"]
+    if not transferred or not direct:
+        settle = "run --attack transfer with the undefended model as its source, beside a direct attack"
+        return _unknown(flag, subject, "no transfer attack beside a direct one", settle)
+    best_transfer, best_direct = (min(names, key=_hits_of(evaluation)) for names in (transferred, direct))
+    by_transfer, by_direct = evaluation.accuracy(best_transfer), evaluation.accuracy(best_direct)
+    evidence = f"accuracy {by_transfer} under {best_transfer}, {by_direct} under {best_direct}"
+    if by_transfer.hits >= by_direct.hits:
+        return _clear(flag, subject, evidence)
+    settle = "strengthen the direct attack: more budget, margin scoring, or gradients (--attack hull)"
+    return _raised(flag, subject, evidence, settle)
+
+
+def _hits_of(evaluation: Evaluation) -> Callable[[str], int]:
+    return lambda condition: evaluation.accuracy(condition).hits
+
+
+def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
+    flag, settle = "more-budget-helps", "repeat with twice the budget until the accuracy stops falling"
+    budget = run.settings.get("query_budget")
+    stopped = [result for result in run.results if result.outcome == "failure" and budget and result.queries >= budget]
+    if stopped:
+        half, full = accuracy_at_budget(evaluation, run, [budget // 2, budget])
+        evidence = (
+            f"{len(stopped)} examples ended at the budget of {budget} queries; accuracy {100 * half:.1f} at half the "
+            f"budget, {100 * full:.1f} at all of it"
+        )
+        return _raised(flag, subject, evidence, settle) if full < half else _clear(flag, subject, evidence)
+    smaller = [other for other in evaluation.attacks if _has_less_budget(other, run)]
+    if smaller:
+        broken, before = _successes(run), max(_successes(other) for other in smaller)
+        evidence = f"{broken} examples broken, {before} by the same attack with less budget"
+        # Only the largest search can have been too small.
+        is_largest = not any(_has_less_budget(run, other) for other in evaluation.attacks)
+        still_rising = is_largest and broken > before
+        return _raised(flag, subject, evidence, settle) if still_rising else _clear(flag, subject, evidence)
+    if any(run.settings.get(key) is not None for key in SEARCH_SIZES):
+        settle = "repeat with a larger search, for example twice the population, beside this one"
+        return _unknown(flag, subject, "one search size only; no larger one to compare", settle)
+    return _clear(flag, subject, "every search ran to its end")
+
+
+def _has_less_budget(one: AttackRun, other: AttackRun) -> bool:
+    """Whether two runs are the same attack but for a budget that is smaller in the first."""
+    differing = _differing(one, other)
+    return bool(differing) and all(
+        key in BUDGETS and _size(one.settings.get(key)) < _size(other.settings.get(key)) for key in differing
+    )
+
+
+def _differing(one: AttackRun, other: AttackRun) -> set[str]:
+    """The settings in which two runs of one attack differ; of two attacks, their name."""
+    if one.attack != other.attack:
+        return {"name"}
+    return {key for key in {*one.settings, *other.settings} if one.settings.get(key) != other.settings.get(key)}
+
+
+def _size(budget: Any) -> float:
+    return float("inf") if budget is None else float(budget)
+
+
+def _successes(run: AttackRun) -> int:
+    return sum(result.outcome == "success" for result in run.results)
+
+
+def _miscalibration(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
+    flag = "miscalibration"
+    compared = [(item.variant, item.held, item.held_by_variant, item.total) for item in run.rechecks]
+    right = sum(result.outcome in ("success", "failure") for result in run.results)
+    for name, other in zip(evaluation.attack_names, evaluation.attacks, strict=True):
+        if _differing(run, other) == {"scoring"}:
+            compared.append((name, right - _successes(run), right - _successes(other), len(run.results)))
+    if not compared:
+        settle = "evaluate with recheck=100 (--recheck 100): margin scoring and other temperatures on 100 examples"
+        return _unknown(flag, subject, "not repeated under other scores", settle)
+    evidence = "; ".join(f"{held} of {total} hold, {other} under {variant}" for variant, held, other, total in compared)
+    worse = [variant for variant, held, other, total in compared if held - other >= max(2, NOTICEABLE * total)]
+    if not worse:
+        return _clear(flag, subject, evidence)
+    settle = f"attack all examples under {' and '.join(worse)} and report the lowest accuracy"
+    return _raised(flag, subject, evidence, settle)
+
+
+def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
+    flag, training = "same-substitutions", evaluation.model.training
+    if training is None:
+        settle = "train with unshaken, which leaves a record, or attack with two substitution sets"
+        return _unknown(flag, subject, "the model has no record of its training", settle)
+    seen = {known["fingerprint"] for known in training.substitutions}
+    used = {key for run in evaluation.attacks for key in _fingerprints(run.settings)}
+    if used and used <= seen:
+        evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
+        return _raised(flag, subject, evidence, "attack with another set as well, for example --substitutions wordnet")
+    return _clear(flag, subject, f"{len(used - seen)} substitution set(s) new to the model")
+
+
+def _fingerprints(settings: Any) -> set[str]:
+    """The fingerprints of all substitution sets in an attack's settings, also of attacks inside attacks."""
+    if isinstance(settings, Mapping):
+        own = settings.get("substitutions")
+        found = {str(own["fingerprint"])} if isinstance(own, Mapping) and "fingerprint" in own else set()
+        return found.union(*(_fingerprints(value) for value in settings.values()))
+    return set().union(*map(_fingerprints, settings)) if isinstance(settings, list) else set()
+
+
+def _truncated(run: AttackRun, subject: str) -> Check:
+    flag = "truncated-substitutions"
+    if run.truncated_swaps is None:
+        settle = "evaluate through Victim.from_pretrained with a fast tokenizer"
+        return _unknown(flag, subject, "the victim does not say which words it reads", settle)
+    unseen, total = run.truncated_swaps
+    evidence = f"{unseen} of {total} swaps lie behind the truncation"
+    if not unseen:
+        return _clear(flag, subject, evidence)
+    return _raised(flag, subject, evidence, "raise max_length, or restrict the attack to the words the model reads")
+
+
+def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:
+    seeds: dict[tuple[str, str], set[Any]] = {}
+    for evaluation in evaluations:
+        training = evaluation.model.training
+        seed = evaluation.model.fingerprint if training is None else training.seed
+        seeds.setdefault((evaluation.model.method, evaluation.data.name), set()).add(seed)
+    for (method, data), found in seeds.items():
+        subject, evidence = f"{method} on {data}", f"{len(found)} training seed{'s' if len(found) > 1 else ''}"
+        if len(found) >= ENOUGH_SEEDS:
+            yield _clear("few-seeds", subject, evidence)
+        else:
+            settle = f"train with {ENOUGH_SEEDS} seeds and merge their reports: unshaken report RUN..."
+            yield _raised("few-seeds", subject, evidence, settle)

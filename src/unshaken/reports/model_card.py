@@ -1,0 +1,141 @@
+"""The model card saved with each model: its numbers with intervals, how it was trained, its limits, what to cite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from unshaken.files import write_text
+from unshaken.reports.report import Report
+from unshaken.reports.results import CLEAN, Evaluation
+from unshaken.reports.training_record import TrainingRecord
+from unshaken.reports.views import escape_markdown
+
+CITATIONS = {
+    "connection": """@inproceedings{kim-etal-2024-im,
+  title = {{IM-BERT}: Enhancing Robustness of {BERT} through the Implicit Euler Method},
+  author = {Kim, MiHyeon and Park, Juhyoung and Kim, YoungBin},
+  booktitle = {Proceedings of the 2024 Conference on Empirical Methods in Natural Language Processing},
+  year = {2024}
+}""",
+    "rift": """@inproceedings{dong-etal-2021-how,
+  title = {How Should Pre-Trained Language Models Be Fine-Tuned Towards Adversarial Robustness?},
+  author = {Dong, Xinshuai and Luu, Anh Tuan and Lin, Min and Yan, Shuicheng and Zhang, Hanwang},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2021}
+}""",
+}
+
+LIMITS = (
+    "Accuracy under attack is an upper bound: it holds for the attacks, substitution sets and budgets named here, and "
+    "a stronger attack can only lower it.",
+    "Word substitutions are not always faithful to the meaning; look at the adversarial examples of the report before "
+    "quoting a number.",
+    "The intervals cover the choice of examples, not the training seed; compare methods over three or more seeds.",
+    "The model has been tested on the data sets named here alone; other domains, languages and lengths are untested.",
+)
+
+
+def model_card(record: TrainingRecord, report: Report | None = None, *, name: str | None = None) -> str:
+    """The card as Markdown with the hub's metadata on top.
+
+    Args:
+        record: How the model was trained.
+        report: Its evaluation, where there is one; with several models, those of this record count.
+        name: Title of the card; the method where None.
+    """
+    evaluations = (
+        [] if report is None else [item for item in report.evaluations if item.model.training in (None, record)]
+    )
+    title = name or record.method
+    parts = [
+        _metadata(record, evaluations, title),
+        f"# {escape_markdown(title)}",
+        f"{escape_markdown(record.base_model)} fine-tuned on {escape_markdown(record.task)} with "
+        f"{escape_markdown(record.method)}, training seed {record.seed}, by [unshaken](https://pypi.org/project/unshaken/).",
+        "## Use",
+        _usage(record),
+        "## Numbers",
+        _numbers(evaluations) if evaluations else "Not evaluated yet: run `unshaken evaluate` on this folder.",
+    ]
+    if report is not None:
+        flags = [check for check in report.flags if any(item.model.name in check.subject for item in evaluations)]
+        parts += [
+            f"- **{check.flag}**: {escape_markdown(check.evidence)}. {check.settle.capitalize()}." for check in flags
+        ]
+    parts += ["## Limits", "\n".join(f"- {limit}" for limit in LIMITS)]
+    parts += ["## Training", "```json\n" + _json(record) + "\n```"]
+    citations = _citations(record)
+    if citations:
+        parts += ["## Citation", *(f"```bibtex\n{text}\n```" for text in citations)]
+    return "\n\n".join(parts) + "\n"
+
+
+def save_model_card(folder: Path | str, record: TrainingRecord, report: Report | None = None) -> Path:
+    """Write the card and the training record into a model's folder."""
+    record.save(folder)
+    return write_text(Path(folder) / "README.md", model_card(record, report))
+
+
+def _metadata(record: TrainingRecord, evaluations: list[Evaluation], title: str) -> str:
+    """The hub's front matter; huggingface_hub knows its format."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = [
+        EvalResult(
+            task_type="text-classification",
+            dataset_type=item.data.name,
+            dataset_name=item.data.name,
+            metric_type="accuracy",
+            metric_name="accuracy" if condition == CLEAN else f"accuracy ({condition})",
+            metric_value=round(item.accuracy(condition).value, 4),
+        )
+        for item in evaluations
+        for condition in item.conditions
+    ]
+    fields: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": ["unshaken", "adversarial-robustness"],
+    }
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", record.base_model):  # the hub refuses anything but its own names here
+        fields["base_model"] = record.base_model
+    if results:
+        fields |= {"model_name": title, "eval_results": results}
+    return f"---\n{ModelCardData(**fields).to_yaml().strip()}\n---"
+
+
+def _usage(record: TrainingRecord) -> str:
+    needs_unshaken = bool(record.details.get("connection"))
+    import_line = "import unshaken  # teaches transformers the connected layers\n" if needs_unshaken else ""
+    return (
+        f"```python\n{import_line}from transformers import pipeline\n\n"
+        'classify = pipeline("text-classification", "path/or/name/of/this/model")\n'
+        'classify("a gripping, funny film")\n```'
+    )
+
+
+def _numbers(evaluations: list[Evaluation]) -> str:
+    lines = ["| data | condition | accuracy [95%] | n | most frequent label |", "|---|---|---|---|---|"]
+    for item in evaluations:
+        for condition in item.conditions:
+            share = item.accuracy(condition)
+            cells = [item.data.name, condition, str(share), str(share.total), f"{100 * item.majority_baseline:.1f}"]
+            lines.append("| " + " | ".join(escape_markdown(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _json(record: TrainingRecord) -> str:
+    import json
+
+    from unshaken.reports.schema import encode
+
+    # A fence inside a value would end the block.
+    return json.dumps(encode(record), indent=2, ensure_ascii=False).replace("```", "` ` `")
+
+
+def _citations(record: TrainingRecord) -> list[str]:
+    used = record.method.lower()
+    is_connected = bool(record.details.get("connection")) or "im-bert" in used
+    return [CITATIONS["connection"]] * is_connected + [CITATIONS["rift"]] * ("rift" in used)

@@ -1,0 +1,115 @@
+"""Small measurements that show whether a victim's answers can be trusted: randomness, batches, truncation, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from unshaken.attacks.base import Attack
+from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.victim import Victim
+from unshaken.examples import Examples
+from unshaken.reports.results import Probes, Recheck
+from unshaken.substitutions.words import visible_positions
+
+SAMPLE = 16  # texts: enough lengths to pad and mix, few enough to cost nothing
+ROUNDING = {"float32": 1e-3, "float64": 1e-6}  # of a probability; half precisions below
+HALF_ROUNDING = 2e-2
+TEMPERATURES = (0.1, 10.0)  # flat scores made sharp, and sharp ones flat
+
+
+def probe(victim: Victim, examples: Examples, seed: int) -> Probes:
+    """Ask for the same texts twice, and one at a time against padded together."""
+    texts = examples.sample(SAMPLE, seed).texts
+    first = np.exp(victim.log_probabilities(texts))
+    again = np.exp(victim.log_probabilities(texts))
+    alone = np.concatenate([np.exp(victim.log_probabilities([row])) for row in texts])
+    return Probes(
+        repeat_difference=float(np.abs(first - again).max()),
+        batch_difference=float(np.abs(_together(victim, texts) - alone).max()),
+        tolerance=_tolerance(victim),
+    )
+
+
+def _together(victim: Victim, texts: Sequence[tuple[str, ...]]) -> Any:
+    """Probabilities from one padded batch. A victim keeps unlike lengths apart, so its model is asked directly."""
+    model, tokenizer = getattr(victim, "model", None), getattr(victim, "tokenizer", None)
+    if model is None or tokenizer is None:
+        return np.exp(victim.log_probabilities(texts))
+    import torch
+
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    inputs = tokenizer(*columns, padding=True, truncation=True, max_length=victim.max_length, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs.to(model.device)).logits
+    return torch.softmax(logits.double(), -1).cpu().numpy()
+
+
+def _tolerance(victim: Victim) -> float:
+    model = getattr(victim, "model", None)
+    name = "float32" if model is None else str(model.dtype).removeprefix("torch.")
+    return ROUNDING.get(name, HALF_ROUNDING)
+
+
+def visible_words(victim: Victim, examples: Examples) -> list[tuple[tuple[int, ...], ...]] | None:
+    """The words of each example that the victim reads; None where its tokenizer does not say."""
+    tokenizer = getattr(victim, "tokenizer", None)
+    if not victim.max_length or not getattr(tokenizer, "is_fast", False):
+        return None
+    return visible_positions(tokenizer, examples.texts, victim.max_length)
+
+
+def truncated_swaps(
+    results: Sequence[AttackResult], examples: Examples, visible: list[tuple[tuple[int, ...], ...]] | None
+) -> tuple[int, int] | None:
+    """How many swaps changed words that the victim never reads, and how many there are."""
+    if visible is None:
+        return None
+    seen = {row.id: [set(column) for column in columns] for row, columns in zip(examples, visible, strict=True)}
+    swaps = [(result.example_id, column, position) for result in results for column, position, _, _ in result.swaps]
+    return sum(position not in seen[key][column] for key, column, position in swaps), len(swaps)
+
+
+class Tempered(Victim):
+    """A victim whose scores are flattened or sharpened; its answers stay the same."""
+
+    def __init__(self, victim: Victim, temperature: float) -> None:
+        self.victim = victim
+        self.temperature = temperature
+        self.num_labels = victim.num_labels
+        self.name = f"{victim.name} at temperature {temperature:g}"
+        self.max_length = victim.max_length
+        self.unknown = victim.unknown
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.victim.fingerprint}@{self.temperature:g}"
+
+    def _predict(self, texts: Sequence[tuple[str, ...]]) -> Any:
+        scaled = self.victim.log_probabilities(texts).astype(np.float64) / self.temperature
+        return scaled - np.logaddexp.reduce(scaled, axis=-1, keepdims=True)
+
+
+def rechecks(
+    attack: Attack, victim: Victim, examples: Examples, results: AttackResults, count: int, seed: int
+) -> tuple[Recheck, ...]:
+    """Repeat a black-box attack on a sample under margin scoring and other temperatures."""
+    sample = examples.sample(count, seed)
+    chosen = {row.id for row in sample}
+    held = sum(result.outcome == "failure" for result in results if result.example_id in chosen)
+    runs: list[tuple[str, Attack, Victim]] = []
+    if attack.scoring != "margin":
+        runs.append(("margin scoring", replace(attack, scoring="margin"), victim))
+    runs += [(f"temperature {value:g}", attack, Tempered(victim, value)) for value in TEMPERATURES]
+    return tuple(
+        Recheck(
+            variant=variant,
+            total=len(sample),
+            held=held,
+            held_by_variant=sum(result.outcome == "failure" for result in changed(asked, sample)),
+        )
+        for variant, changed, asked in runs
+    )

@@ -1,0 +1,181 @@
+"""`Report`: what was measured, as plain results that become JSON, a table, Markdown, LaTeX, CSV or one HTML page."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from unshaken.errors import UnshakenError
+from unshaken.files import read_json, write_json, write_text
+from unshaken.reports.comparison import Comparison, SeedSpread, compare, over_seeds
+from unshaken.reports.environment import version
+from unshaken.reports.flags import Check, check_all
+from unshaken.reports.results import AttackRun, Evaluation
+from unshaken.reports.schema import decode, encode
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The evaluations of any number of models on any number of data sets.
+
+    Comparisons and flags follow from the evaluations: they are computed, never stored as facts of their own, so that
+    merged reports compare and flag across the runs they were merged from.
+
+    Example:
+        >>> report = evaluate(victim, data.test, attacks=[PWWS()])
+        >>> report.save("out/report.html")
+        >>> Report.load("out/report.json").flags
+    """
+
+    evaluations: tuple[Evaluation, ...]
+
+    @cached_property
+    def model_names(self) -> dict[str, str]:
+        """Fingerprint to name; models that share a name are told apart by the fingerprint's start."""
+        found = {evaluation.model.fingerprint: evaluation.model.name for evaluation in self.evaluations}
+        names = list(found.values())
+        return {key: name if names.count(name) == 1 else f"{name} [{key[:6]}]" for key, name in found.items()}
+
+    def name_of(self, evaluation: Evaluation) -> str:
+        return self.model_names[evaluation.model.fingerprint]
+
+    @cached_property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Each model against the first one on the same data, with paired tests."""
+        return compare(self.evaluations, self.model_names)
+
+    @cached_property
+    def spreads(self) -> tuple[SeedSpread, ...]:
+        """Mean and standard deviation of each method with two or more training seeds."""
+        return over_seeds(self.evaluations)
+
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """Every reliability check with its verdict: raised, clear, or unknown where the evidence is missing."""
+        return check_all(self.evaluations, self.model_names)
+
+    @property
+    def flags(self) -> tuple[Check, ...]:
+        """The reliability checks that were raised."""
+        return tuple(check for check in self.checks if check.verdict == "raised")
+
+    # ------------------------------------------------------------------------------------------------- files
+
+    def to_json(self) -> dict[str, Any]:
+        """The result file: facts under `evaluations`, what follows from them under `derived`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "unshaken_version": version("unshaken"),
+            "evaluations": [_encode_evaluation(evaluation) for evaluation in self.evaluations],
+            "derived": {"comparisons": encode(self.comparisons), "checks": encode(self.checks)},
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, where: str = "report") -> Report:
+        """Read what `to_json` wrote; `derived` is computed anew."""
+        if not isinstance(value, dict) or "schema_version" not in value:
+            raise UnshakenError(f"{where}: not a result file of unshaken (it has no 'schema_version')")
+        if value["schema_version"] != SCHEMA_VERSION:
+            raise UnshakenError(
+                f"{where}: schema version {value['schema_version']!r}, this release reads {SCHEMA_VERSION}; evaluate "
+                "again, or read it with the release that wrote it"
+            )
+        evaluations = value.get("evaluations")
+        if not isinstance(evaluations, list):
+            raise UnshakenError(f"{where}: 'evaluations' is missing or not a list")
+        return cls(
+            evaluations=tuple(
+                _decode_evaluation(item, f"{where}: evaluations[{index}]") for index, item in enumerate(evaluations)
+            )
+        )
+
+    @classmethod
+    def load(cls, path: Path | str) -> Report:
+        """Read a result file, or the `report.json` of a run's folder."""
+        path = Path(path)
+        if path.is_dir():
+            path = path / "report.json"
+        return cls.from_json(read_json(path), str(path))
+
+    def save(self, path: Path | str) -> Path:
+        """Write the view that the suffix names: .json, .md, .html, .tex or .csv. The file is whole or not there."""
+        from unshaken.reports import html, views
+
+        path = Path(path)
+        writers: dict[str, Callable[[Report], str]] = {
+            ".md": views.markdown,
+            ".tex": views.latex,
+            ".csv": views.csv_text,
+            ".html": html.page,
+        }
+        if path.suffix == ".json":
+            return write_json(path, self.to_json())
+        if path.suffix not in writers:
+            known = ", ".join([".json", *writers])
+            raise UnshakenError(f"cannot write a report as {path.suffix or path.name!r}; known: {known}")
+        return write_text(path, writers[path.suffix](self))
+
+    def __rich__(self) -> Any:
+        from unshaken.reports import views
+
+        return views.terminal(self)
+
+
+def _encode_evaluation(evaluation: Evaluation) -> dict[str, Any]:
+    """The original texts of attack results stand under predictions already, so they are written once."""
+    value: dict[str, Any] = encode(evaluation)
+    for run in value["attacks"]:
+        for result in run["results"]:
+            del result["original"]
+    return value
+
+
+def _decode_evaluation(value: Any, where: str) -> Evaluation:
+    bare = decode(Evaluation, {**value, "attacks": []} if isinstance(value, dict) else value, where)
+    texts = {row.id: list(row.texts) for row in bare.predictions}
+    with_texts = copy.deepcopy(value.get("attacks"))
+    for number, run in enumerate(with_texts if isinstance(with_texts, list) else []):
+        for index, result in enumerate(run.get("results") or []):
+            identifier = result.get("example_id")
+            if identifier not in texts:
+                raise UnshakenError(
+                    f"{where}.attacks[{number}].results[{index}]: no prediction has the id {identifier!r}"
+                )
+            result["original"] = texts[identifier]
+    return replace(bare, attacks=decode(tuple[AttackRun, ...], with_texts, f"{where}.attacks"))
+
+
+def merge(reports: Sequence[Report]) -> Report:
+    """One report from several runs. The same model on the same data becomes one evaluation with the attacks of both.
+
+    Raises:
+        UnshakenError: Where two runs of the same model on the same data answered differently.
+    """
+    merged: dict[tuple[str, str], Evaluation] = {}
+    for report in reports:
+        for evaluation in report.evaluations:
+            key = (evaluation.model.fingerprint, evaluation.data.fingerprint)
+            merged[key] = _join(merged[key], evaluation) if key in merged else evaluation
+    if not merged:
+        raise UnshakenError("nothing to report: no evaluation was given")
+    return Report(evaluations=tuple(merged.values()))
+
+
+def _join(first: Evaluation, second: Evaluation) -> Evaluation:
+    differing = sum(
+        one.prediction != other.prediction for one, other in zip(first.predictions, second.predictions, strict=True)
+    )
+    if differing:
+        raise UnshakenError(
+            f"two runs of {first.model.name} on {first.data.name} disagree on {differing} of {len(first.predictions)} "
+            "clean answers; they cannot be one result: evaluate again on one machine"
+        )
+    known = [(run.attack, run.settings) for run in first.attacks]
+    added = [run for run in second.attacks if (run.attack, run.settings) not in known]
+    return replace(first, attacks=(*first.attacks, *added))

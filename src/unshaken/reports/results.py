@@ -1,0 +1,258 @@
+"""The plain results of an evaluation, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from unshaken.attacks.results import AttackResult
+from unshaken.reports.statistics import wilson
+from unshaken.reports.training_record import TrainingRecord
+
+CLEAN = "clean"
+WORST_CASE = "worst case"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proportion:
+    """A share of examples with its 95% Wilson interval."""
+
+    hits: int
+    total: int
+
+    @property
+    def value(self) -> float:
+        return self.hits / self.total if self.total else float("nan")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        found = wilson(self.hits, self.total)
+        return (found.low, found.high)
+
+    def __str__(self) -> str:
+        if not self.total:
+            return "none"
+        low, high = self.interval
+        return f"{100 * self.value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """The model behind the numbers.
+
+    Attributes:
+        name: As given, a folder or hub name.
+        fingerprint: SHA-256 of its weights and configuration.
+        connection: Its implicit connection as written into `config.json`, None for a stock model.
+        training: The record that training left beside the weights; None where there is none.
+    """
+
+    name: str
+    fingerprint: str
+    num_labels: int
+    max_length: int  # in tokens; 0 where the victim does not count them
+    connection: dict[str, Any] | None
+    training: TrainingRecord | None
+
+    @property
+    def method(self) -> str:
+        """Models of one method differ by their training seed alone."""
+        return self.training.method if self.training else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataInfo:
+    """The examples behind the numbers."""
+
+    name: str
+    fingerprint: str
+    columns: tuple[str, ...]
+    label_names: tuple[str, ...]
+    metric: str
+
+    def label_name(self, label: int | None) -> str:
+        if label is None:
+            return "none"
+        return self.label_names[label] if 0 <= label < len(self.label_names) else str(label)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a model answered to one example as it is."""
+
+    id: str
+    texts: tuple[str, ...]
+    original: tuple[str, ...] | None  # the unperturbed texts of a static adversarial set
+    label: int
+    group: str | None
+    prediction: int
+    confidence: float  # probability of the predicted label
+    truncated: bool | None  # None where the tokenizer does not say
+
+    @property
+    def correct(self) -> bool:
+        return self.prediction == self.label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recheck:
+    """An attack repeated on a sample with another scoring or temperature, to see whether scores starve the search."""
+
+    variant: str  # "margin scoring", "temperature 0.1"
+    total: int
+    held: int  # examples that stood the attack as configured
+    held_by_variant: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackRun:
+    """One attack on all examples.
+
+    Attributes:
+        settings: Every hyperparameter, the substitution set with its fingerprint, constraints and thresholds.
+        results: One an example, in the order of the examples.
+        truncated_swaps: Swaps of words the model never sees, and all swaps; None where the tokenizer does not say.
+        rechecks: The attack repeated under other scores, where that was asked for.
+    """
+
+    attack: str
+    settings: dict[str, Any]
+    results: tuple[AttackResult, ...]
+    seconds: float  # of the process that finished it
+    truncated_swaps: tuple[int, int] | None
+    rechecks: tuple[Recheck, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probes:
+    """Small measurements on the victim from which flags are raised."""
+
+    repeat_difference: float  # largest change of a probability between two equal calls
+    batch_difference: float  # largest change of a probability between one at a time and all in one batch
+    tolerance: float  # what rounding explains at the model's precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """One model on one set of examples: clean answers, attacks and probes."""
+
+    model: ModelInfo
+    data: DataInfo
+    predictions: tuple[Prediction, ...]
+    attacks: tuple[AttackRun, ...]
+    metrics: dict[str, float]  # the task's own metrics on the clean answers
+    probes: Probes
+    environment: dict[str, Any]
+    seed: int
+    created: str
+    seconds: float  # clean answers and probes; attacks carry their own
+
+    @cached_property
+    def attack_names(self) -> tuple[str, ...]:
+        """One name an attack run, with the settings that tell equal attacks apart."""
+        return attack_names([(run.attack, run.settings) for run in self.attacks])
+
+    @property
+    def clean(self) -> Proportion:
+        return Proportion(hits=sum(row.correct for row in self.predictions), total=len(self.predictions))
+
+    @property
+    def majority_baseline(self) -> float:
+        return max(Counter(row.label for row in self.predictions).values()) / len(self.predictions)
+
+    @cached_property
+    def groups(self) -> dict[str, Proportion]:
+        """Clean accuracy by group, for example AdvGLUE's attack level."""
+        names = dict.fromkeys(row.group for row in self.predictions if row.group is not None)
+        members = {name: [row.correct for row in self.predictions if row.group == name] for name in names}
+        return {name: Proportion(hits=sum(rows), total=len(rows)) for name, rows in members.items()}
+
+    def held(self, condition: str) -> dict[str, bool]:
+        """For each example id, whether the answer is right and stays right under this attack.
+
+        An example whose attack ended in an error proved nothing and is left out, unless another attack broke it.
+        """
+        correct = {row.id: row.correct for row in self.predictions}
+        if condition == CLEAN:
+            return correct
+        runs = self.attacks if condition == WORST_CASE else [self.run(condition)]
+        results = [result for run in runs for result in run.results]
+        broken = {result.example_id for result in results if result.outcome in ("success", "skipped")}
+        unknown = {result.example_id for result in results if result.outcome == "error"} - broken
+        return {key: right and key not in broken for key, right in correct.items() if key not in unknown}
+
+    def run(self, name: str) -> AttackRun:
+        return self.attacks[self.attack_names.index(name)]
+
+    def accuracy(self, condition: str) -> Proportion:
+        held = self.held(condition)
+        return Proportion(hits=sum(held.values()), total=len(held))
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        worst = (WORST_CASE,) if len(self.attacks) > 1 else ()
+        return (CLEAN, *self.attack_names, *worst)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSummary:
+    """The costs and sizes of one attack run. Queries count attacked examples only, changed words successes only."""
+
+    success: Proportion  # of the examples that were right before the attack
+    queries_mean: float
+    queries_median: float
+    queries_max: int
+    words_changed: float | None  # share of a text's attackable words
+    similarity: float | None
+    errors: int
+    seconds: float
+
+
+def summarise(run: AttackRun) -> AttackSummary:
+    attacked = [result for result in run.results if result.outcome in ("success", "failure")]
+    successes = [result for result in attacked if result.outcome == "success"]
+    queries = [result.queries for result in attacked] or [0]
+    changed = [len(result.swaps) / result.words for result in successes if result.words]
+    similar = [result.similarity for result in successes if result.similarity is not None]
+    return AttackSummary(
+        success=Proportion(hits=len(successes), total=len(attacked)),
+        queries_mean=sum(queries) / len(queries),
+        queries_median=float(median(queries)),
+        queries_max=max(queries),
+        words_changed=sum(changed) / len(changed) if changed else None,
+        similarity=sum(similar) / len(similar) if similar else None,
+        errors=sum(result.outcome == "error" for result in run.results),
+        seconds=run.seconds,
+    )
+
+
+def attack_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:
+    """Each attack's name; where one occurs several times, with the settings in which its runs differ."""
+    names = []
+    for name, settings in runs:
+        rivals = [other for rival, other in runs if rival == name]
+        differing = [key for key in settings if any(rival.get(key) != settings[key] for rival in rivals)]
+        short = ", ".join(f"{key}={_short(settings[key])}" for key in differing)
+        names.append(f"{name} ({short})" if short else name)
+    return tuple(
+        f"{name} #{names[:index].count(name) + 1}" if names.count(name) > 1 else name
+        for index, name in enumerate(names)
+    )
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("name", value.get("fingerprint", "...")))
+    return str(value)
+
+
+def accuracy_at_budget(evaluation: Evaluation, run: AttackRun, budgets: Sequence[int]) -> list[float]:
+    """Accuracy under the attack had it been stopped after so many queries an example."""
+    right = sum(result.outcome in ("success", "failure") for result in run.results)
+    found = [result.queries for result in run.results if result.outcome == "success"]
+    total = len(evaluation.predictions) - sum(result.outcome == "error" for result in run.results)
+    return [(right - sum(queries <= budget for queries in found)) / total for budget in budgets]

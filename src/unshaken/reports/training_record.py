@@ -1,0 +1,43 @@
+"""`TrainingRecord`: what training leaves beside the weights, so that a later evaluation knows how they came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unshaken.files import read_json, write_json
+from unshaken.reports.schema import decode, encode
+
+FILE_NAME = "unshaken_training.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRecord:
+    """How a model was trained.
+
+    Attributes:
+        method: Everything but the seed, for example "RIFT + IM-BERT 4-6": models of one method are seeds of each other.
+        seed: The training seed.
+        base_model: What was fine-tuned.
+        task: What it was trained on.
+        substitutions: Name and fingerprint of every substitution set that training used.
+        details: Defence, connection, hyperparameters and cost, as plain JSON.
+    """
+
+    method: str
+    seed: int
+    base_model: str
+    task: str
+    substitutions: tuple[dict[str, str], ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the record into a model's folder."""
+        return write_json(Path(folder) / FILE_NAME, encode(self))
+
+    @classmethod
+    def load(cls, folder: Path | str) -> TrainingRecord | None:
+        """The record of a model's folder; None where training left none."""
+        path = Path(folder) / FILE_NAME
+        return decode(cls, read_json(path), str(path)) if path.is_file() else None

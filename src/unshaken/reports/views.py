@@ -1,0 +1,274 @@
+"""A report as text: a table in the terminal, Markdown, LaTeX and CSV. All text that comes from data is escaped."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from unshaken.reports.comparison import Comparison, SeedSpread
+from unshaken.reports.results import CLEAN, AttackSummary, Evaluation, Proportion, summarise
+
+if TYPE_CHECKING:
+    from unshaken.reports.report import Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the main table: a model on a data set under one condition."""
+
+    data: str
+    model: str
+    condition: str
+    accuracy: Proportion
+    attack: AttackSummary | None  # None for clean answers, groups and the worst case
+    comparison: Comparison | None  # against the first model
+
+
+def rows(report: Report) -> list[Row]:
+    """The main table, by data set, then model, then condition; groups stand below the clean answers."""
+    compared = {(item.data, item.model, item.condition): item for item in report.comparisons}
+    found = []
+    for evaluation in sorted(report.evaluations, key=lambda item: _order(report, item)):
+        data, model = evaluation.data.name, report.name_of(evaluation)
+        for condition in evaluation.conditions:
+            attack = summarise(evaluation.run(condition)) if condition in evaluation.attack_names else None
+            found.append(
+                Row(
+                    data=data,
+                    model=model,
+                    condition=condition,
+                    accuracy=evaluation.accuracy(condition),
+                    attack=attack,
+                    comparison=compared.get((data, model, condition)),
+                )
+            )
+            if condition == CLEAN:
+                found += [
+                    Row(data=data, model=model, condition=group, accuracy=share, attack=None, comparison=None)
+                    for group, share in evaluation.groups.items()
+                ]
+    return found
+
+
+def _order(report: Report, evaluation: Evaluation) -> int:
+    """Data sets in the order in which they first occur."""
+    return list(dict.fromkeys(item.data.fingerprint for item in report.evaluations)).index(evaluation.data.fingerprint)
+
+
+HEADINGS = (
+    "data",
+    "model",
+    "condition",
+    "accuracy [95%]",
+    "n",
+    "success",
+    "queries",
+    "words",
+    "difference",
+    "p (Holm)",
+)
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """The main table's cells as text: percentages, and points for the difference."""
+    attack, other = row.attack, row.comparison
+    return (
+        row.data,
+        row.model,
+        row.condition,
+        str(row.accuracy),
+        str(row.accuracy.total),
+        f"{100 * attack.success.value:.1f}" if attack and attack.success.total else "",
+        f"{attack.queries_mean:.0f}" if attack else "",
+        f"{100 * attack.words_changed:.1f}" if attack and attack.words_changed is not None else "",
+        f"{100 * other.difference:+.1f} [{100 * other.interval[0]:+.1f}, {100 * other.interval[1]:+.1f}]"
+        if other
+        else "",
+        p_text(other.p_adjusted) if other else "",
+    )
+
+
+def p_text(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def baselines(report: Report) -> dict[str, float]:
+    """Each data set's majority baseline."""
+    return {evaluation.data.name: evaluation.majority_baseline for evaluation in report.evaluations}
+
+
+def terminal(report: Report) -> Any:
+    """One table a data set and the raised flags, for rich; narrow enough for 80 columns."""
+    from rich.console import Group
+    from rich.text import Text
+
+    tables = [_terminal_table(report, data, baseline) for data, baseline in baselines(report).items()]
+    flags = [
+        Text.assemble(
+            ("! ", "bold yellow"),
+            (check.flag, "bold"),
+            f": {check.subject}: {check.evidence}. ",
+            (f"To settle it: {check.settle}.", "dim"),
+        )
+        for check in report.flags
+    ]
+    return Group(*tables, *flags)
+
+
+def _terminal_table(report: Report, data: str, baseline: float) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    title = Text(f"{data}, most frequent label: {100 * baseline:.1f}")
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("model", "condition"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("accuracy [95%]", "broken", "queries", "words"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    compares = any(item.data == data for item in report.comparisons)
+    for heading in ("points", "p") if compares else ():
+        table.add_column(heading, justify="right", no_wrap=True)
+    previous = ""
+    for row in (row for row in rows(report) if row.data == data):
+        _, model, condition, accuracy, _, success, queries, words, _, p = cells(row)
+        points = f"{100 * row.comparison.difference:+.1f}" if row.comparison else ""
+        shown = ["" if model == previous else model, condition, accuracy, success, queries, words]
+        # Text, not str: names from data may hold what rich would read as markup.
+        table.add_row(*(Text(cell) for cell in [*shown, *([points, p] if compares else [])]))
+        previous = model
+    return table
+
+
+# ------------------------------------------------------------------------------------------------------ Markdown
+
+
+def markdown(report: Report) -> str:
+    """GitHub-flavoured Markdown: the main table, seeds, comparisons and flags."""
+    escape = escape_markdown
+    parts = ["# Robustness report", _table(HEADINGS, [cells(row) for row in rows(report)])]
+    parts.append(
+        "Accuracy in per cent with its 95% Wilson interval. Success: share of the originally right examples that the "
+        "attack broke. Queries: mean over attacked examples. Words: share changed, over successes. Difference: points "
+        "against the first model on the same examples, with a paired bootstrap interval; p: McNemar's mid-p, corrected "
+        "by Holm."
+    )
+    parts += [f"- {escape(name)}: majority baseline {100 * value:.1f}" for name, value in baselines(report).items()]
+    if report.spreads:
+        heading = ("method", "data", "condition", "seeds", "mean", "standard deviation", "each")
+        parts += ["## Over training seeds", _table(heading, [_spread_cells(item) for item in report.spreads])]
+    raised = [(check.flag, check.subject, check.evidence, check.settle) for check in report.flags]
+    parts.append("## Reliability flags")
+    parts.append(_table(("flag", "where", "evidence", "what to run"), raised) if raised else "None raised.")
+    unknown = sorted({check.flag for check in report.checks if check.verdict == "unknown"})
+    if unknown:
+        parts.append("Not checked: " + ", ".join(unknown) + ".")
+    return "\n\n".join(parts) + "\n"
+
+
+def _spread_cells(spread: SeedSpread) -> tuple[str, ...]:
+    found = spread.accuracy
+    each = ", ".join(f"{100 * value:.1f}" for value in found.values)
+    return (
+        spread.method,
+        spread.data,
+        spread.condition,
+        str(len(found.values)),
+        f"{100 * found.mean:.1f}",
+        f"{100 * found.std:.1f}" if found.std is not None else "",
+        each,
+    )
+
+
+def _table(headings: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    def line(values: tuple[str, ...]) -> str:
+        return "| " + " | ".join(escape_markdown(value) for value in values) + " |"
+
+    return "\n".join([line(headings), "|" + "---|" * len(headings), *(line(values) for values in lines)])
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is: no markup, no HTML, no table borders, one line."""
+    escaped = re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", text.replace("&", "&amp;"))
+    return re.sub(r"\s+", " ", escaped)
+
+
+# --------------------------------------------------------------------------------------------------------- LaTeX
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in re.sub(r"\s+", " ", text))
+
+
+def latex(report: Report) -> str:
+    """A booktabs table, ready to be included in a paper."""
+    lines = [
+        "% Needs \\usepackage{booktabs}. Accuracy in per cent with 95% Wilson intervals; difference in points against",
+        "% the first model on the same examples with paired bootstrap intervals; p by McNemar's mid-p after Holm.",
+        r"\begin{tabular}{lllrrrrrrr}",
+        r"\toprule",
+        " & ".join(escape_latex(heading) for heading in HEADINGS) + r" \\",
+        r"\midrule",
+    ]
+    lines += [" & ".join(_latex_cell(cell) for cell in cells(row)) + r" \\" for row in rows(report)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _latex_cell(text: str) -> str:
+    escaped = escape_latex(text)
+    # A cell that begins with [ would be read as the optional argument of the row break before it.
+    return "{" + escaped + "}" if escaped.startswith("[") else escaped
+
+
+# ----------------------------------------------------------------------------------------------------------- CSV
+
+COLUMNS: dict[str, Callable[[Row], Any]] = {
+    "data": lambda row: row.data,
+    "model": lambda row: row.model,
+    "condition": lambda row: row.condition,
+    "accuracy": lambda row: row.accuracy.value,
+    "low": lambda row: row.accuracy.interval[0],
+    "high": lambda row: row.accuracy.interval[1],
+    "hits": lambda row: row.accuracy.hits,
+    "total": lambda row: row.accuracy.total,
+    "success_rate": lambda row: row.attack and row.attack.success.total and row.attack.success.value,
+    "attacked": lambda row: row.attack and row.attack.success.total,
+    "queries_mean": lambda row: row.attack and row.attack.queries_mean,
+    "queries_median": lambda row: row.attack and row.attack.queries_median,
+    "queries_max": lambda row: row.attack and row.attack.queries_max,
+    "words_changed": lambda row: row.attack and row.attack.words_changed,
+    "similarity": lambda row: row.attack and row.attack.similarity,
+    "errors": lambda row: row.attack and row.attack.errors,
+    "seconds": lambda row: row.attack and row.attack.seconds,
+    "difference": lambda row: row.comparison and row.comparison.difference,
+    "difference_low": lambda row: row.comparison and row.comparison.interval[0],
+    "difference_high": lambda row: row.comparison and row.comparison.interval[1],
+    "p_value": lambda row: row.comparison and row.comparison.p_value,
+    "p_adjusted": lambda row: row.comparison and row.comparison.p_adjusted,
+}
+
+
+def csv_text(report: Report) -> str:
+    """The main table with full precision, one line a model, data set and condition."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows(report):
+        writer.writerow([_csv_cell(column(row)) for column in COLUMNS.values()])
+    return stream.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Spreadsheets run text that starts like a formula; an apostrophe stops them."""
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return "'" + value
+    return "" if value is None else value
