@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
 import tracemalloc
 
 import pytest
@@ -16,8 +18,6 @@ ROWS = [(f"{text} {number}", label) for number, (text, label) in enumerate(ROWS)
 
 
 def write_csv(path, rows=ROWS, header=("text", "label")):
-    import csv
-
     with path.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows([header, *rows])
     return path
@@ -287,6 +287,14 @@ def test_a_file_that_is_not_what_its_ending_says(tmp_path, ending):
     path.write_bytes(b"text,label\nx,1\n" * 10)
     with pytest.raises(UnshakenError, match=f"a.{ending}: not"):
         load_task(path)
+
+
+def test_only_parquet_needs_pyarrow(tmp_path, monkeypatch):
+    parquet = write_rows(tmp_path / "a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert len(load_examples(write_csv(tmp_path / "a.csv"))) == len(ROWS)
+    with pytest.raises(UnshakenError, match="needs pyarrow"):
+        load_examples(parquet)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])

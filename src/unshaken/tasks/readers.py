@@ -135,24 +135,30 @@ def _object(path: Path, where: str, value: Any) -> Record:
 
 
 def read_parquet(path: Path) -> Iterator[Record]:
-    from pyarrow import ArrowInvalid, parquet
-
+    pyarrow, parquet = _pyarrow(path)
     try:
-        batches = parquet.ParquetFile(path).iter_batches(batch_size=1024)
-        yield from _arrow_records(batches)
-    except ArrowInvalid as error:
+        yield from _arrow_records(parquet.ParquetFile(path).iter_batches(batch_size=1024))
+    except pyarrow.ArrowInvalid as error:
         raise UnshakenError(f"{path}: not a Parquet file ({error})") from error
 
 
 def read_arrow(path: Path) -> Iterator[Record]:
     """A shard that `Dataset.save_to_disk` wrote."""
-    import pyarrow
-
+    pyarrow, _ = _pyarrow(path)
     try:
         with pyarrow.memory_map(str(path)) as stream:
             yield from _arrow_records(pyarrow.ipc.open_stream(stream))
     except pyarrow.ArrowInvalid as error:
         raise UnshakenError(f"{path}: not an Arrow stream ({error})") from error
+
+
+def _pyarrow(path: Path) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UnshakenError(f"{path}: needs pyarrow; pip install pyarrow, or save the file as JSONL") from error
+    return pyarrow, parquet
 
 
 def _arrow_records(batches: Any) -> Iterator[Record]:
@@ -165,16 +171,14 @@ def _arrow_records(batches: Any) -> Iterator[Record]:
 
 def class_labels(path: Path, column: str) -> tuple[str, ...]:
     """The class names that `datasets` wrote into a Parquet or Arrow file; empty where there are none."""
-    import pyarrow
-    from pyarrow import parquet
-
+    if path.suffix not in (".parquet", ".arrow"):
+        return ()
+    pyarrow, parquet = _pyarrow(path)
     if path.suffix == ".parquet":
         metadata = parquet.read_schema(path).metadata
-    elif path.suffix == ".arrow":
+    else:
         with pyarrow.memory_map(str(path)) as stream:
             metadata = pyarrow.ipc.open_stream(stream).schema.metadata
-    else:
-        return ()
     features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     return tuple(features.get(column, {}).get("names", ()))
 

@@ -22,6 +22,8 @@ from unshaken.tasks.task import TaskData
 
 SHARED_SEEDS = (0, 1, 2)  # IM-BERT runs all methods on "the same random seed in each run"; which ones is ours
 
+_NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalnum())
+
 
 def text_key(texts: Iterable[str]) -> str:
     """Letters and digits of the texts: equal for a sentence and its tokenised, re-cased or re-spaced copy."""
@@ -30,8 +32,9 @@ def text_key(texts: Iterable[str]) -> str:
 
 def _plain(text: str) -> str:
     plain = re.sub(r"<br\s*/?>", " ", text).casefold()
-    if not plain.isascii():  # ASCII is normal already, and normalising is what costs
-        plain = unicodedata.normalize("NFKC", plain).casefold()
+    if plain.isascii():  # most texts, and several times faster
+        return plain.encode().translate(None, _NO_LETTERS).decode() or plain.strip()
+    plain = unicodedata.normalize("NFKC", plain).casefold()
     return re.sub(r"[\W_]+", "", plain) or plain.strip()
 
 
