@@ -75,16 +75,13 @@ def regular(lemma: str, part: str, form: str) -> str | None:
     return lemma + (ending[1:] if lemma.endswith("e") else ending)
 
 
-def regular_readings(word: str, part: str) -> Iterator[tuple[str, str]]:
-    """(lemma, form) pairs whose regular form is `word`; most lemmas do not exist, the caller looks them up."""
-    for form in FORMS[part]:
-        if form == "base":
-            yield word, form
-            continue
+def possible_lemmas(word: str, part: str) -> Iterator[tuple[str, str]]:
+    """(lemma, form) pairs that `word` may come from. Most do not exist; inflect the lemma again to be sure."""
+    yield word, "base"
+    for form in FORMS[part][1:]:
         for ending, instead in _DETACH[form]:
-            if not word.endswith(ending):
-                continue
-            stem = word.removesuffix(ending)
-            for lemma in (stem + instead, stem[:-1]):  # the second undoes a doubled consonant: bigger, big
-                if len(lemma) > 1 and regular(lemma, part, form) == word:
-                    yield lemma, form
+            if word.endswith(ending):
+                stem = word.removesuffix(ending)
+                yield stem + instead, form
+                if stem[-2:-1] == stem[-1:]:  # a doubled consonant: bigger, big
+                    yield stem[:-1], form

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -21,7 +21,7 @@ from typing import ClassVar
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions, content_hash
 from unshaken.substitutions.function_words import AUXILIARIES, DETERMINERS, is_function_word
-from unshaken.substitutions.inflection import PARTS_OF_SPEECH, regular, regular_readings
+from unshaken.substitutions.inflection import PARTS_OF_SPEECH, possible_lemmas, regular
 
 Sense = tuple[int, tuple[str, ...]]  # count in the corpora that WordNet's authors tagged, and the synonyms it adds
 
@@ -62,28 +62,27 @@ class Table:
         """A form of a lemma, or None where there is none (no "beautifuller")."""
         return self.irregular.get((lemma, part), {}).get(form) or regular(lemma, part, form)
 
-    def readings(self, word: str) -> Iterator[tuple[str, str, str]]:
+    def readings(self, word: str) -> list[tuple[str, str, str]]:
         """Every (lemma, part of speech, form) that `word` can be, among the lemmas that have synonyms."""
-        for lemma, part, form in self._irregular_readings.get(word, ()):
-            if (lemma, part) in self.entries:
-                yield lemma, part, form
-        for part in PARTS_OF_SPEECH:
-            for lemma, form in dict.fromkeys(regular_readings(word, part)):
-                known = (lemma, part) in self.entries
-                if known and form not in self.irregular.get((lemma, part), {}):
-                    yield lemma, part, form
+        irregular = [reading for reading in self._irregular_readings.get(word, ()) if reading[:2] in self.entries]
+        regular = [
+            (lemma, part, form)
+            for part in PARTS_OF_SPEECH
+            for lemma, form in possible_lemmas(word, part)
+            if (lemma, part) in self.entries and self.inflect(lemma, part, form) == word
+        ]
+        return list(dict.fromkeys(irregular + regular))
 
     def are_antonyms(self, one: str, other: str) -> bool:
         """Whether WordNet opposes two words, or two adjectives through the words they are similar to."""
-        lemmas = [{word, *(lemma for lemma, _, _ in self._lemmas(word))} for word in (one.lower(), other.lower())]
-        return any(lemmas[1] & opposed for lemma in lemmas[0] for opposed in self._opposites_of.get(lemma, ()))
+        lemmas = self._lemmas(other.lower())
+        return any(
+            lemmas & opposed for lemma in self._lemmas(one.lower()) for opposed in self._opposites_of.get(lemma, ())
+        )
 
-    def _lemmas(self, word: str) -> Iterator[tuple[str, str, str]]:
-        # Antonyms need no synonyms, so any lemma that the rules allow counts here.
-        yield from self._irregular_readings.get(word, ())
-        for part in PARTS_OF_SPEECH:
-            for lemma, form in regular_readings(word, part):
-                yield lemma, part, form
+    def _lemmas(self, word: str) -> set[str]:
+        regular = {lemma for part in PARTS_OF_SPEECH for lemma, _ in possible_lemmas(word, part)}
+        return regular | {lemma for lemma, _, _ in self._irregular_readings.get(word, ())}
 
 
 @lru_cache(maxsize=1)
@@ -153,30 +152,30 @@ class WordNet(Substitutions):
         return content_hash([self.provenance, table().content])
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
-        return list(_synonyms(self, words[position].lower(), _expects_participle(words, position)))
+        in_past, *as_participle = _synonyms(self, words[position].lower())
+        return list(as_participle[0] if as_participle and _expects_participle(words, position) else in_past)
 
 
 @lru_cache(maxsize=1 << 17)
-def _synonyms(source: WordNet, word: str, expects_participle: bool) -> tuple[str, ...]:
+def _synonyms(source: WordNet, word: str) -> tuple[tuple[str, ...], ...]:
+    """The synonyms of a word; twice where it may be a past or a participle, since theirs may differ."""
     if is_function_word(word):
-        return ()
+        return ((),)
     for possessive in ("'s", "’s"):
         if word.endswith(possessive):
             owner = word.removesuffix(possessive)
-            return tuple(found + possessive for found in _inflected(source, owner, expects_participle, parts="n"))
-    return tuple(_inflected(source, word, expects_participle))
-
-
-def _inflected(
-    source: WordNet, word: str, expects_participle: bool, parts: Sequence[str] = PARTS_OF_SPEECH
-) -> Iterator[str]:
-    wordnet = table()
-    readings = [reading for reading in wordnet.readings(word) if reading[1] in parts]
+            readings = [reading for reading in table().readings(owner) if reading[1] == "n"]
+            return (tuple(found + possessive for found in _inflected(source, owner, readings)),)
+    readings = table().readings(word)
     if {"past", "participle"} <= {form for _, _, form in readings}:
-        unlikely = "past" if expects_participle else "participle"
-        readings = [reading for reading in readings if reading[2] != unlikely]
-    # (count, reading, synonyms) of every sense of every reading, the most frequent part of speech first
-    senses = [(count, reading, synonyms) for reading in readings for count, synonyms in wordnet.senses(*reading[:2])]
+        without = [[reading for reading in readings if reading[2] != form] for form in ("participle", "past")]
+        return tuple(tuple(_inflected(source, word, kept)) for kept in without)
+    return (tuple(_inflected(source, word, readings)),)
+
+
+def _inflected(source: WordNet, word: str, readings: Sequence[tuple[str, str, str]]) -> list[str]:
+    # (count, reading, synonyms) of every sense of every reading, the most frequent reading first
+    senses = [(count, reading, words) for reading in readings for count, words in table().senses(*reading[:2])]
     totals = {reading: sum(count for count, of, _ in senses if of == reading) for reading in readings}
     threshold = source.rare * max((count for count, _, _ in senses), default=0)
     found: dict[str, None] = {}
@@ -184,15 +183,14 @@ def _inflected(
         if count < threshold:
             continue
         for synonym in synonyms:
-            inflected = wordnet.inflect(synonym, part, form)
+            inflected = table().inflect(synonym, part, form)
             if inflected is not None and inflected != word and not is_function_word(inflected):
                 found[inflected] = None
-    yield from list(found)[: source.limit]
+    return list(found)[: source.limit]
 
 
 def _expects_participle(words: Sequence[str], position: int) -> bool:
-    """Whether a form like "liked" is a participle here: after "have" or "be", or after an article."""
+    """Whether an ambiguous form is a participle here: soon after "have" or "be", or right after an article."""
     before = [word.lower().replace("’", "'") for word in words[max(0, position - 2) : position]]
-    return any(word in AUXILIARIES or word.endswith("n't") for word in before) or any(
-        word in DETERMINERS for word in before[-1:]
-    )
+    after_auxiliary = any(word in AUXILIARIES or word.endswith("n't") for word in before)
+    return after_auxiliary or any(word in DETERMINERS for word in before[-1:])
