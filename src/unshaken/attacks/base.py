@@ -1,0 +1,247 @@
+"""What an attack is: settings, and a search that reads like its paper. The engine owns queries, budgets and success."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from unshaken.attacks.goals import SCORINGS, Goal, Scoring, Untargeted
+from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.space import PROBE, Space
+from unshaken.attacks.victim import Victim
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+from unshaken.substitutions import default_substitutions
+from unshaken.substitutions.base import Substitutions
+
+if TYPE_CHECKING:
+    from unshaken.attacks.constraints import Constraint
+
+__all__ = ["Ask", "Attack", "AttackResult", "AttackResults", "Scores", "Search", "SearchAttack"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A question of a search to the victim.
+
+    Attributes:
+        rows: Candidates as choices, (n, positions).
+        in_order: The algorithm would ask them one after another and stop at the first success. They are answered
+            together, but only those up to that success count as queries.
+        previous: The row that constraints may compare with, where an attack wants the last accepted text.
+        inspect: Also look inside the model (`SearchAttack.inspect`), for white-box attacks.
+    """
+
+    rows: np.ndarray
+    in_order: bool = False
+    previous: np.ndarray | None = None
+    inspect: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The answer. A candidate that breaks a constraint or lies beyond the budget has the value -inf and no success."""
+
+    values: np.ndarray  # (n,) higher is closer to the goal
+    success: np.ndarray  # (n,) bool
+    log_probabilities: np.ndarray  # (n, classes)
+    inspection: Any = None  # what `SearchAttack.inspect` saw
+
+    def best(self) -> int:
+        """The first of the highest values: ties go to the lowest number, on every machine."""
+        return int(self.values.argmax())
+
+
+Search = Generator[Ask, Scores, np.ndarray | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(ABC):
+    """Anything that attacks: a search, the transfer of another attack, the worst of several."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(
+        self,
+        victim: Victim,
+        examples: Sequence[Example],
+        *,
+        out: Path | str | None = None,
+        resume: bool = False,
+        progress: bool = False,
+        in_flight: int = 256,
+    ) -> AttackResults:
+        """Attack every example.
+
+        Args:
+            victim: The classifier.
+            examples: What to attack; ids must be unique.
+            out: A JSONL file to which each finished example is written at once.
+            resume: Continue the run that `out` holds; its settings must be the same.
+            progress: Show a progress bar with the accuracy under attack so far.
+            in_flight: How many examples are searched side by side. It changes the speed, never the answer.
+        """
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting as plain JSON, for headers and reports."""
+        return {"name": self.name, **{f.name: describe(getattr(self, f.name)) for f in dataclasses.fields(self)}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchAttack(Attack):
+    """Base of all searches: what may be changed, what counts, what it may cost.
+
+    Attributes:
+        substitutions: The allowed replacements of a word.
+        constraints: What a changed text must also satisfy.
+        goal: What counts as success.
+        scoring: The score the search climbs.
+        query_budget: Most queries an example; a search that wants more has failed.
+        time_budget: Most seconds an example, checked between questions; results then depend on the machine.
+        frozen_columns: Columns (by name or number) that stay as they are, such as the premise of NLI.
+        seed: Each example draws from its own stream, made of this seed and its id.
+    """
+
+    probe: ClassVar[Literal["unknown", "delete"]] = "unknown"
+    needs_gradients: ClassVar[bool] = False
+
+    substitutions: Substitutions = field(default_factory=lambda: default_substitutions())
+    constraints: tuple[Constraint, ...] = ()
+    goal: Goal = field(default_factory=Untargeted)
+    scoring: Scoring = "margin"
+    query_budget: int | None = None
+    time_budget: float | None = None
+    frozen_columns: tuple[str | int, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.scoring not in SCORINGS:
+            raise UnshakenError(f"scoring is {self.scoring!r}; it must be one of {', '.join(SCORINGS)}")
+        for budget in ("query_budget", "time_budget"):
+            value = getattr(self, budget)
+            if value is not None and value <= 0:
+                raise UnshakenError(f"{budget} is {value}; it must be positive, or None for no limit")
+        if isinstance(self.frozen_columns, (str, int)):
+            object.__setattr__(self, "frozen_columns", (self.frozen_columns,))
+
+    @abstractmethod
+    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
+        """Ask about rows of `space` until one succeeds, and return it; None where the search gives up."""
+
+    def inspect(self, victim: Victim, spaces: Sequence[Space], rows: Sequence[np.ndarray]) -> list[Any]:
+        """What a white-box search needs from inside the model, for many examples in one batch."""
+        raise NotImplementedError(f"{self.name} asks to look inside the model and does not say how")
+
+    def __call__(
+        self,
+        victim: Victim,
+        examples: Sequence[Example],
+        *,
+        out: Path | str | None = None,
+        resume: bool = False,
+        progress: bool = False,
+        in_flight: int = 256,
+    ) -> AttackResults:
+        from unshaken.attacks.engine import run
+
+        return run(self, victim, examples, out=out, resume=resume, progress=progress, in_flight=in_flight)
+
+    def probe_form(self, victim: Victim) -> str:
+        return victim.unknown if self.probe == "unknown" else ""
+
+    def random_stream(self, example: Example) -> np.random.Generator:
+        digest = hashlib.sha256(example.id.encode("utf-8", "surrogatepass")).digest()
+        return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
+
+
+def describe(value: Any) -> Any:
+    """A setting as plain JSON."""
+    if isinstance(value, Substitutions):
+        return {"name": value.name, "provenance": value.provenance, "fingerprint": value.fingerprint}
+    if isinstance(value, Attack):
+        return value.settings()
+    if isinstance(value, Victim):
+        return {"name": value.name, "fingerprint": value.fingerprint}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"name": type(value).__name__, **parts}
+    if isinstance(value, (list, tuple)):
+        return [describe(item) for item in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+BLOCK_CELLS = 1 << 22  # a question holds at most about this many choices, so that very long texts stay in memory
+
+
+def ask_swaps(
+    space: Space, row: np.ndarray, positions: np.ndarray | None = None, previous: np.ndarray | None = None
+) -> Generator[Ask, Scores, tuple[np.ndarray, np.ndarray, Scores]]:
+    """Ask about all single swaps of `row`: which position each changes, to which choice, and its scores."""
+    positions = np.arange(len(space)) if positions is None else positions
+    rows_per_position = max(1, int((space.sizes - 1).max(initial=1)))
+    step = max(1, BLOCK_CELLS // (max(1, len(space)) * rows_per_position))
+    changed, choices, parts = [], [], []
+    for start in range(0, len(positions), step):
+        rows, where = space.single_swaps(row, positions[start : start + step])
+        parts.append((yield Ask(rows=rows, previous=previous)))
+        changed.append(where)
+        choices.append(rows[np.arange(len(rows)), where])
+    return np.concatenate(changed), np.concatenate(choices), join_scores(parts)
+
+
+def ask_probes(space: Space, row: np.ndarray, positions: np.ndarray) -> Generator[Ask, Scores, Scores]:
+    """Ask about `row` with each of `positions` blotted out."""
+    step = max(1, BLOCK_CELLS // max(1, len(space)))
+    parts = []
+    for start in range(0, len(positions), step):
+        chosen = positions[start : start + step]
+        rows = np.repeat(row[None], len(chosen), axis=0)
+        rows[np.arange(len(chosen)), chosen] = PROBE
+        parts.append((yield Ask(rows=rows)))
+    return join_scores(parts)
+
+
+def ask_prefixes(
+    space: Space, row: np.ndarray, order: np.ndarray, choices: np.ndarray
+) -> Generator[Ask, Scores, np.ndarray | None]:
+    """Apply `choices[i]` at `order[i]` one after another until the goal is reached.
+
+    The texts do not depend on the answers, so they are asked about in growing blocks instead of one by one.
+    """
+    start, size = 0, 2
+    while start < len(order):
+        end = min(len(order), start + size)
+        rows = np.repeat(row[None], end - start, axis=0)
+        for index in range(start, end):
+            rows[index - start :, order[index]] = choices[index]
+        scores = yield Ask(rows=rows, in_order=True)
+        if scores.success.any():
+            return np.asarray(rows[scores.success.argmax()])
+        row, start, size = rows[-1], end, min(2 * size, 256)
+    return None
+
+
+def join_scores(parts: Sequence[Scores]) -> Scores:
+    if len(parts) == 1:
+        return parts[0]
+    return Scores(
+        values=np.concatenate([part.values for part in parts]),
+        success=np.concatenate([part.success for part in parts]),
+        log_probabilities=np.concatenate([part.log_probabilities for part in parts]),
+    )
+
+
+def best_of_groups(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The first row of highest value in each group of consecutive rows. (n,), (groups,) -> (groups,)"""
+    counts = np.diff(starts, append=len(values))
+    highest = np.repeat(np.maximum.reduceat(values, starts), counts)
+    hits = np.flatnonzero(values == highest)
+    return hits[np.searchsorted(hits, starts)]

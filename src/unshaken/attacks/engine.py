@@ -1,0 +1,318 @@
+"""The engine: many searches side by side, their questions merged into full batches, each result written at once.
+
+Every search is a generator that asks and is answered, so an example's path does not depend on its neighbours: the answer is
+that of a search of its own, as far as the victim's answers do not depend on the batch. Models in float32 do, by rounding
+(about 1e-6): ties between candidates with equal tokens are exact and go to the first, and near ties, rare as they are, may
+fall either way. Load the victim with dtype=float64 where even those must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.constraints import check, restrict
+from unshaken.attacks.constraints.base import Candidate, Constraint
+from unshaken.attacks.flight import Flight, row_keys
+from unshaken.attacks.goals import Targeted
+from unshaken.attacks.model_victim import ModelVictim, Rows
+from unshaken.attacks.pieces import PieceEncoder
+from unshaken.attacks.progress import ProgressBar
+from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.space import PROBE, Space, candidates_of
+from unshaken.attacks.storage import ResultsFile
+from unshaken.attacks.victim import Texts, Victim
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.names import nearest
+from unshaken.substitutions.words import match_case, segment, visible_positions
+
+
+def run(
+    attack: SearchAttack,
+    victim: Victim,
+    examples: Sequence[Example],
+    *,
+    out: Path | str | None,
+    resume: bool,
+    progress: bool,
+    in_flight: int,
+) -> AttackResults:
+    """Attack every example; see `Attack.__call__`."""
+    frozen = _checked_input(attack, victim, examples)
+    empty = AttackResults(
+        rows=(),
+        attack=attack.name,
+        settings=attack.settings(),
+        victim={"name": victim.name, "fingerprint": victim.fingerprint},
+    )
+    with ExitStack() as stack:
+        file = stack.enter_context(ResultsFile(out, empty.header(), resume=resume)) if out is not None else None
+        done = file.of(examples) if file else {}
+        bar = stack.enter_context(ProgressBar(attack.name, len(examples), list(done.values()))) if progress else None
+        todo = [example for example in examples if example.id not in done]
+        for result in _Engine(attack, victim, frozen, in_flight).results(todo):
+            done[result.example_id] = result
+            if file:
+                file.append(result)
+            if bar:
+                bar.add(result)
+    return AttackResults(
+        rows=tuple(done[example.id] for example in examples),
+        attack=empty.attack,
+        settings=empty.settings,
+        victim=empty.victim,
+    )
+
+
+class _Engine:
+    def __init__(self, attack: SearchAttack, victim: Victim, frozen: tuple[int, ...], in_flight: int) -> None:
+        if in_flight < 1:
+            raise UnshakenError(f"in_flight is {in_flight}; it must be at least 1")
+        self.attack = attack
+        self.victim = victim
+        self.frozen = frozen
+        self.in_flight = in_flight
+        self._checks = tuple(c for c in attack.constraints if type(c).check is not Constraint.check)
+        self._encoder: PieceEncoder | None = None
+        self._has_answered = False
+
+    def results(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
+        """Results in the order in which they are finished."""
+        if not examples:
+            return
+        if isinstance(self.victim, ModelVictim):
+            self._encoder = PieceEncoder(self.victim, len(examples[0].texts))
+        # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
+        count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
+        waiting = iter(_in_blocks(examples, self._spaces, max(1, min(64, self.in_flight // count))))
+        with ThreadPoolExecutor(max_workers=1) as worker:
+            cohorts = [_Cohort(self, worker if count > 1 else None) for _ in range(count)]
+            size = max(1, self.in_flight // count)
+            for cohort in cohorts:
+                cohort.refill(waiting, size)
+                cohort.ask()
+            while any(cohort.flights for cohort in cohorts):
+                for cohort in cohorts:
+                    yield from cohort.take_answers()
+                    cohort.refill(waiting, size)
+                    cohort.ask()
+
+    def flight(self, space: Space) -> Flight:
+        table = self._encoder.table(space) if self._encoder else None
+        return Flight(self.attack, space, table, self.victim.num_labels)
+
+    def _spaces(self, examples: Sequence[Example]) -> list[Space]:
+        """The search spaces of some examples: visible words outside frozen columns that have allowed substitutes."""
+        texts = [example.texts for example in examples]
+        visible: list[Any] = [None] * len(texts)
+        if isinstance(self.victim, ModelVictim) and getattr(self.victim.tokenizer, "is_fast", False):
+            visible = visible_positions(self.victim.tokenizer, texts, self.victim.max_length)
+        words = [tuple(segment(text) for text in row) for row in texts]
+        places = [
+            (row, column) for row in range(len(texts)) for column in range(len(texts[row])) if column not in self.frozen
+        ]
+        choices = restrict(
+            self.attack.constraints,
+            [words[row][column] for row, column in places],
+            [
+                _only(self.attack.substitutions.for_text(words[row][column]), visible[row] and visible[row][column])
+                for row, column in places
+            ],
+            [column for _, column in places],
+        )
+        found = dict(zip(places, choices, strict=True))
+        spaces = [self._space(example, words[row], row, found) for row, example in enumerate(examples)]
+        if not self._has_answered and any(space.word_count for space in spaces) and not any(map(len, spaces)):
+            raise UnshakenError(
+                f"the substitutions {self.attack.substitutions.name!r} with these constraints change no word of the first "
+                f"{len(spaces)} examples; use another set, or fewer constraints or frozen columns"
+            )
+        return spaces
+
+    def _space(self, example: Example, words: Any, row: int, found: dict[tuple[int, int], Any]) -> Space:
+        probe = self.attack.probe_form(self.victim)
+        places, forms = [], []
+        for column, of_column in enumerate(words):
+            for position, substitutes in enumerate(found.get((row, column), ())):
+                surface = of_column[position]
+                cased = dict.fromkeys(match_case(surface, word) for word in substitutes)
+                cased.pop(surface, None)
+                if cased:
+                    places.append((column, position))
+                    forms.append((surface, *cased, probe))
+        return Space(
+            example=example, words=words, places=tuple(places), forms=tuple(forms), frozen_columns=self.frozen
+        )
+
+    def check(self, flights: Sequence[Flight]) -> None:
+        """Set which rows of the open questions the constraints allow, in one batch over all examples."""
+        if not self._checks:
+            return
+        candidates: list[Candidate] = []
+        owners: list[tuple[Flight, int]] = []
+        for flight in flights:
+            rows = flight.ask.rows
+            flight.allowed = np.ones(len(rows), bool)
+            for number in range(len(rows)):
+                if (rows[number] == PROBE).any() or not rows[number].any():
+                    continue
+                for candidate in candidates_of(flight.space, rows[number], flight.ask.previous):
+                    candidates.append(candidate)
+                    owners.append((flight, number))
+        for (flight, number), passes in zip(owners, check(self._checks, candidates), strict=True):
+            assert flight.allowed is not None
+            flight.allowed[number] &= passes
+
+    def encode(self, flights: Sequence[Flight], questions: Sequence[np.ndarray]) -> list[Rows | list[Texts]]:
+        """The questions as the victim takes them: token rows for a model, texts for anything else."""
+        prepared: list[Rows | list[Texts]] = []
+        for flight, rows in zip(flights, questions, strict=True):
+            if flight.table is not None:
+                prepared.append(flight.table.rows(rows))
+                continue
+            texts = [flight.space.texts(row) for row in rows]
+            model = isinstance(self.victim, ModelVictim) and texts
+            prepared.append(self.victim.encode(texts) if model else texts)  # type: ignore[attr-defined]
+        return prepared
+
+    def answer(
+        self, questions: Sequence[Rows | list[Texts]], looked_into: Sequence[Flight]
+    ) -> list[np.ndarray | Exception]:
+        """Everything that runs the model, in one place: where there is a worker, it is the only one to touch it."""
+        if looked_into:
+            spaces, rows = [flight.space for flight in looked_into], [flight.ask.rows[0] for flight in looked_into]
+            for flight, seen in zip(looked_into, self.attack.inspect(self.victim, spaces, rows), strict=True):
+                flight.inspection = seen
+        return self.predict(questions)
+
+    def predict(self, questions: Sequence[Rows | list[Texts]]) -> list[np.ndarray | Exception]:
+        """Answer all questions in one go; where that fails, one by one, so that only the guilty examples fail."""
+        try:
+            return self._answers(questions)
+        except Exception as error:
+            if len(questions) == 1:
+                return [error]
+        return [answer for question in questions for answer in self.predict([question])]
+
+    def _answers(self, questions: Sequence[Rows | list[Texts]]) -> list[np.ndarray | Exception]:
+        filled = [question for question in questions if len(question)]
+        if not filled:
+            answers = np.empty((0, self.victim.num_labels), np.float32)
+        elif isinstance(self.victim, ModelVictim):
+            answers = self.victim.predict_rows(Rows.join([part for part in filled if isinstance(part, Rows)]))
+        else:
+            answers = self.victim.log_probabilities([text for part in filled for text in part])  # type: ignore[union-attr]
+        ends = np.cumsum([len(question) for question in questions])
+        self._has_answered = True
+        return list(np.split(answers, ends[:-1]))
+
+    def require_any_answer(self, answers: Sequence[np.ndarray | Exception]) -> None:
+        """A victim that never answered anything is a mistake of the call, not of the examples."""
+        if not self._has_answered and answers and isinstance(answers[0], Exception):
+            message = " ".join(str(answers[0]).split()) or type(answers[0]).__name__
+            raise UnshakenError(f"the victim {self.victim.name} answered no example: {message}") from answers[0]
+
+
+class _Cohort:
+    """Examples that are asked together."""
+
+    def __init__(self, engine: _Engine, worker: ThreadPoolExecutor | None) -> None:
+        self.engine = engine
+        self.worker = worker
+        self.flights: list[Flight] = []
+        self._pending: Future[list[np.ndarray | Exception]] | None = None
+
+    def refill(self, waiting: Iterator[Space], size: int) -> None:
+        while len(self.flights) < size:
+            space = next(waiting, None)
+            if space is None:
+                return
+            self.flights.append(self.engine.flight(space))
+
+    def ask(self) -> None:
+        if not self.flights:
+            return
+        self.engine.check(self.flights)
+        questions = [flight.question() for flight in self.flights]
+        prepared = self.engine.encode(self.flights, questions)
+        looked_into = [flight for flight in self.flights if flight.ask.inspect]
+        if self.worker is not None:
+            self._pending = self.worker.submit(self.engine.answer, prepared, looked_into)
+        else:
+            self._pending = Future()
+            self._pending.set_result(self.engine.answer(prepared, looked_into))
+
+    def take_answers(self) -> Iterator[AttackResult]:
+        if not self.flights or self._pending is None:
+            return
+        answers = self._pending.result()
+        self.engine.require_any_answer(answers)
+        for flight, answer in zip(self.flights, answers, strict=True):
+            if isinstance(answer, Exception):
+                flight.fail(" ".join(str(answer).split()) or type(answer).__name__)
+            else:
+                flight.answer(answer)
+        finished = [flight.result for flight in self.flights if flight.result is not None]
+        self.flights = [flight for flight in self.flights if flight.result is None]
+        yield from finished
+
+
+def _only(choices: list[list[str]], positions: Sequence[int] | None) -> list[list[str]]:
+    """Choices at words the model does not see are dropped."""
+    if positions is None:
+        return choices
+    seen = set(positions)
+    return [found if position in seen else [] for position, found in enumerate(choices)]
+
+
+def _in_blocks(examples: Sequence[Example], build: Any, size: int) -> Iterator[Space]:
+    for start in range(0, len(examples), size):
+        yield from build(examples[start : start + size])
+
+
+def _checked_input(attack: SearchAttack, victim: Victim, examples: Sequence[Example]) -> tuple[int, ...]:
+    """Refuse what cannot work before any query; give back the numbers of the frozen columns."""
+    if not len(examples):
+        raise UnshakenError("there are no examples to attack")
+    columns = len(examples[0].texts)
+    ids = set()
+    for example in examples:
+        if isinstance(example.label, float) or not 0 <= example.label < victim.num_labels:
+            raise UnshakenError(
+                f"example {example.id!r} has the label {example.label!r}; {victim.name} knows the labels 0 to "
+                f"{victim.num_labels - 1}"
+            )
+        if len(example.texts) != columns or columns > 2:
+            raise UnshakenError(
+                f"example {example.id!r} has {len(example.texts)} texts; all examples must have one text, or all two"
+            )
+        if example.id in ids:
+            raise UnshakenError(f"the id {example.id!r} occurs twice; ids must be unique")
+        ids.add(example.id)
+    if isinstance(attack.goal, Targeted) and not 0 <= attack.goal.label < victim.num_labels:
+        raise UnshakenError(f"the target label {attack.goal.label} is not one of 0 to {victim.num_labels - 1}")
+    if attack.needs_gradients and not isinstance(victim, ModelVictim):
+        raise UnshakenError(
+            f"{attack.name} follows gradients and needs a Hugging Face model; {victim.name} only answers texts. Use "
+            "Victim.from_pretrained or a black-box attack such as pwws"
+        )
+    names = examples.columns if isinstance(examples, Examples) else tuple(str(number) for number in range(columns))
+    frozen = tuple(_column(name, names, columns) for name in attack.frozen_columns)
+    if len(set(frozen)) == columns:
+        raise UnshakenError("every column is frozen; leave at least one to attack")
+    return frozen
+
+
+def _column(name: str | int, names: Sequence[str], columns: int) -> int:
+    if isinstance(name, int) and 0 <= name < columns:
+        return name
+    if name in names:
+        return list(names).index(str(name))
+    raise UnshakenError(f"no column {name!r} to freeze; {nearest(str(name), names)}")

@@ -1,0 +1,226 @@
+"""`ModelVictim`: a Hugging Face classifier that answers ragged token rows in length-sorted batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unshaken.attacks.victim import Texts, Victim, checked, log_softmax, require_classes
+from unshaken.errors import UnshakenError
+
+# Measured: beyond these sizes a forward pass gains nothing (GPU) or falls out of the caches (CPU).
+BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}
+# A forward pass of its own costs as much as this much padding, so rows of unlike lengths are kept apart beyond it.
+LAUNCH_TOKENS = {"cuda": 4_096, "cpu": 64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Token rows of different lengths, end to end."""
+
+    ids: np.ndarray  # (tokens,) int32
+    types: np.ndarray  # (tokens,) int8, segment of each token
+    lengths: np.ndarray  # (rows,) int64
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def join(cls, parts: Sequence[Rows]) -> Rows:
+        return cls(
+            ids=np.concatenate([part.ids for part in parts]),
+            types=np.concatenate([part.types for part in parts]),
+            lengths=np.concatenate([part.lengths for part in parts]),
+        )
+
+    @classmethod
+    def from_lists(cls, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Rows:
+        lengths = np.array([len(row) for row in ids], np.int64)
+        flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
+        if types is None:
+            return cls(ids=flat, types=np.zeros(len(flat), np.int8), lengths=lengths)
+        return cls(ids=flat, types=np.fromiter(chain.from_iterable(types), np.int8, len(flat)), lengths=lengths)
+
+
+class ModelVictim(Victim):
+    """A Hugging Face sequence classifier with its tokenizer.
+
+    Rows are sorted by length and padded to the longest of their batch only. A batch that does not fit into memory is
+    halved, and the smaller size is kept.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str | None = None,
+        compile: bool = False,
+        batch_tokens: int | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        self.num_labels = int(model.config.num_labels)
+        self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+        require_classes(self.num_labels, self.name)
+        if tokenizer.pad_token_id is None:
+            raise UnshakenError(
+                f"the tokenizer of {self.name} has no padding token; set tokenizer.pad_token and "
+                "model.config.pad_token_id first"
+            )
+        if batch_tokens is not None and batch_tokens < 1:
+            raise UnshakenError(f"batch_tokens is {batch_tokens}; it must be at least 1")
+        self.model: nn.Module = model.eval()
+        self.tokenizer = tokenizer
+        self.max_length = max_length or _longest_input(model, tokenizer)
+        self.unknown = tokenizer.unk_token or ""
+        self.device: torch.device = model.device
+        self.runs_beside_python = self.device.type != "cpu"
+        kind = "cpu" if self.device.type == "cpu" else "cuda"
+        self.batch_tokens = batch_tokens or BATCH_TOKENS[kind]
+        self._launch_tokens = LAUNCH_TOKENS[kind]
+        self._call = torch.compile(model, dynamic=True) if compile else model
+        self._takes_types = "token_type_ids" in tokenizer.model_input_names
+        self._fingerprint: str | None = None
+
+    @classmethod
+    def load(cls, path_or_name: str | Path, *, device: str | None = None, dtype: Any = None, **options: Any) -> ModelVictim:
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if isinstance(dtype, str):
+            dtype = getattr(torch, dtype, None) or _unknown_dtype(dtype)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path_or_name)
+            model = AutoModelForSequenceClassification.from_pretrained(path_or_name, dtype=dtype or torch.float32)
+        except (OSError, ValueError) as error:
+            raise UnshakenError(f"cannot load a classifier from {str(path_or_name)!r}: {_first_line(error)}") from error
+        return cls(model.to(device), tokenizer, name=str(path_or_name), **options)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of weights, configuration and tokenizer; hashed once, when first asked for."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            for key, value in sorted(self.model.state_dict().items()):
+                digest.update(key.encode())
+                digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            config = self.model.config.to_dict()
+            for volatile in ("_name_or_path", "transformers_version"):
+                config.pop(volatile, None)
+            digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+            if getattr(self.tokenizer, "is_fast", False):
+                digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
+            digest.update(str(self.max_length).encode())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def encode(self, texts: Sequence[Texts]) -> Rows:
+        """Tokenise and truncate whole texts, or pairs."""
+        columns = [list(column) for column in zip(*texts, strict=True)]
+        encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
+        return Rows.from_lists(encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None)
+
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        return self.predict_rows(self.encode(texts))
+
+    def predict_rows(self, rows: Rows) -> np.ndarray:
+        """Log-probabilities of token rows, float32 (n, classes), in the order given."""
+        logits = torch.empty(len(rows), self.num_labels, device=self.device)
+        ragged = _OnDevice(rows, self.device, self.tokenizer.pad_token_id)
+        start = 0
+        with torch.no_grad():
+            while start < len(rows):
+                batch = ragged.batch(start, self._batch_end(ragged.sorted_lengths, start))
+                try:
+                    logits[batch.order] = self._call(**self._inputs(batch)).logits.float()
+                except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
+                    self._shrink(error, batch)
+                    continue
+                start += len(batch.order)
+        return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
+
+    def batches(self, rows: Rows) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        """The same batches for passes of one's own (gradients): row numbers and model inputs."""
+        ragged = _OnDevice(rows, self.device, self.tokenizer.pad_token_id)
+        start = 0
+        while start < len(rows):
+            batch = ragged.batch(start, self._batch_end(ragged.sorted_lengths, start))
+            yield batch.order, self._inputs(batch)
+            start += len(batch.order)
+
+    def _inputs(self, batch: _Batch) -> dict[str, Tensor]:
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
+        if self._takes_types:
+            inputs["token_type_ids"] = batch.types
+        return inputs
+
+    def _batch_end(self, lengths: np.ndarray, start: int) -> int:
+        """Where the batch that begins at `start` ends: at the token budget, or where padding outweighs a new batch."""
+        longest = int(lengths[start])
+        end = min(len(lengths), start + max(1, self.batch_tokens // longest))
+        padding = np.cumsum(longest - lengths[start:end])
+        return start + max(1, int(np.searchsorted(padding, self._launch_tokens, side="right")))
+
+    def _shrink(self, error: Exception, batch: _Batch) -> None:
+        memory = isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)
+        if not memory or len(batch.order) == 1:
+            raise error
+        self.batch_tokens = max(1, batch.ids.numel() // 2)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True)
+class _Batch:
+    order: Tensor  # (batch,) row numbers
+    ids: Tensor  # (batch, seq)
+    types: Tensor  # (batch, seq)
+    mask: Tensor  # (batch, seq)
+
+
+class _OnDevice:
+    """Ragged rows on the device, from which padded batches are gathered there: one copy instead of one a batch."""
+
+    def __init__(self, rows: Rows, device: torch.device, pad: int) -> None:
+        order = np.argsort(-rows.lengths, kind="stable")  # longest first, so that a lack of memory shows at once
+        starts = np.cumsum(rows.lengths) - rows.lengths
+        self.sorted_lengths = rows.lengths[order]
+        self._order = torch.from_numpy(order).to(device)
+        self._starts = torch.from_numpy(starts[order]).to(device)
+        self._lengths = torch.from_numpy(self.sorted_lengths).to(device)
+        self._ids = torch.from_numpy(rows.ids).to(device)
+        self._types = torch.from_numpy(rows.types).to(device)
+        self._pad = pad
+
+    def batch(self, start: int, end: int) -> _Batch:
+        offsets = torch.arange(int(self.sorted_lengths[start]), device=self._ids.device)  # (seq,)
+        mask = offsets < self._lengths[start:end, None]  # (batch, seq)
+        source = (self._starts[start:end, None] + offsets).where(mask, 0)
+        ids = self._ids[source].long().masked_fill(~mask, self._pad)
+        types = self._types[source].long().masked_fill(~mask, 0)
+        return _Batch(self._order[start:end], ids, types, mask.long())
+
+
+def _longest_input(model: Any, tokenizer: Any) -> int:
+    positions = getattr(model.config, "max_position_embeddings", None) or 512
+    # RoBERTa and its kin count positions from pad_token_id + 1, so the table is two longer than the text.
+    if model.config.model_type.removeprefix("unshaken-") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        positions -= 2
+    return int(min(tokenizer.model_max_length, positions))
+
+
+def _unknown_dtype(name: str) -> Any:
+    raise UnshakenError(f"unknown dtype {name!r}; use float32, bfloat16, float16 or float64")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,47 @@
+"""Random substitution: the floor every search must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from unshaken.attacks.base import Ask, SearchAttack, Scores, Search
+from unshaken.attacks.space import Space
+from unshaken.errors import UnshakenError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(SearchAttack):
+    """Draw texts from the whole space, each word uniformly from its choices, until one succeeds.
+
+    Relations: The sanity floor. A search that finds less than this with as many queries is broken, or the victim's scores
+        mislead it.
+    Cost: Up to `samples` queries.
+
+    Args:
+        samples: Most texts drawn.
+
+    Example:
+        >>> Random(samples=50)(victim, examples)
+    """
+
+    name: ClassVar[str] = "random"
+
+    samples: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples < 1:
+            raise UnshakenError(f"samples is {self.samples}; it must be at least 1")
+
+    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
+        left, size = self.samples, 8
+        while left > 0:
+            rows = rng.integers(space.sizes, size=(min(size, left), len(space)), dtype=np.int16)
+            scores = yield Ask(rows=rows, in_order=True)
+            if scores.success.any():
+                return np.asarray(rows[scores.success.argmax()])
+            left, size = left - size, min(2 * size, 256)
+        return None

@@ -1,0 +1,252 @@
+"""What an attack found: one `AttackResult` an example, and `AttackResults` with the numbers a report quotes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from unshaken.errors import UnshakenError
+from unshaken.files import atomic_writer
+
+Outcome = Literal["skipped", "success", "failure", "error"]
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResult:
+    """What became of one example.
+
+    Attributes:
+        outcome: "skipped" where the victim was wrong to begin with, "success" where it was fooled, "failure" where it
+            held, "error" where it could not answer.
+        swaps: (column, word number, before, after) of each changed word, as written in the texts.
+        score_before: Probability of the true label before the attack.
+        score_after: The same for the adversarial texts, or for the strongest texts found where the attack failed.
+        queries: Questions the algorithm asked, repeats included, as its paper counts them.
+        rows: Distinct inputs that went through the model for it.
+        similarity: Similarity of adversarial and original texts, where a constraint measured it.
+        words: Words in the columns the attack may change.
+        seconds: From start to end; examples overlap, so they do not add up to the time of the run.
+    """
+
+    example_id: str
+    label: int
+    outcome: Outcome
+    original: tuple[str, ...]
+    adversarial: tuple[str, ...] | None = None
+    swaps: tuple[tuple[int, int, str, str], ...] = ()
+    prediction: int | None = None
+    adversarial_prediction: int | None = None
+    score_before: float | None = None
+    score_after: float | None = None
+    queries: int = 0
+    rows: int = 0
+    similarity: float | None = None
+    words: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> AttackResult:
+        unknown = values.keys() - {f.name for f in fields(cls)}
+        if unknown:
+            raise UnshakenError(f"an attack result has the unknown key {sorted(unknown)[0]!r}")
+        adversarial = values.get("adversarial")
+        return cls(
+            **{
+                **values,
+                "original": tuple(values["original"]),
+                "adversarial": None if adversarial is None else tuple(adversarial),
+                "swaps": tuple(tuple(swap) for swap in values.get("swaps", ())),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResults(Sequence[AttackResult]):
+    """The results of one attack, in the order of the examples.
+
+    Examples that ended in an error are left out of every share and counted in `errors`.
+    """
+
+    rows: tuple[AttackResult, ...]
+    attack: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    victim: dict[str, str] = field(default_factory=dict)  # name and fingerprint
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> AttackResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[AttackResult, ...]: ...
+    def __getitem__(self, index: int | slice) -> AttackResult | tuple[AttackResult, ...]:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[AttackResult]:
+        return iter(self.rows)
+
+    def tally(self, *outcomes: Outcome) -> int:
+        return sum(row.outcome in outcomes for row in self.rows)
+
+    @property
+    def errors(self) -> int:
+        return self.tally("error")
+
+    @property
+    def attacked(self) -> int:
+        """Examples the victim had right: the denominator of the success rate."""
+        return self.tally("success", "failure")
+
+    @property
+    def answered(self) -> int:
+        """Examples without an error: the denominator of both accuracies."""
+        return len(self) - self.errors
+
+    @property
+    def clean_accuracy(self) -> float:
+        return _share(self.attacked, self.answered)
+
+    @property
+    def accuracy_under_attack(self) -> float:
+        """Share of examples that were right and stayed right; clean errors count against the victim."""
+        return _share(self.tally("failure"), self.answered)
+
+    @property
+    def success_rate(self) -> float:
+        """Share of the originally right examples that were broken."""
+        return _share(self.tally("success"), self.attacked)
+
+    @property
+    def queries(self) -> dict[str, float]:
+        """Mean, median and largest number of queries over the attacked examples."""
+        asked = [row.queries for row in self.rows if row.outcome in ("success", "failure")]
+        if not asked:
+            return {"mean": 0.0, "median": 0.0, "max": 0}
+        return {"mean": statistics.fmean(asked), "median": statistics.median(asked), "max": max(asked)}
+
+    @property
+    def words_changed(self) -> float:
+        """Mean share of words changed, over successes."""
+        shares = [len(row.swaps) / row.words for row in self.rows if row.outcome == "success" and row.words]
+        return statistics.fmean(shares) if shares else math.nan
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """95% Wilson intervals over examples."""
+        return {
+            "clean_accuracy": wilson(self.attacked, self.answered),
+            "accuracy_under_attack": wilson(self.tally("failure"), self.answered),
+            "success_rate": wilson(self.tally("success"), self.attacked),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of this run as plain JSON."""
+        return {
+            "attack": self.attack,
+            "examples": len(self),
+            "errors": self.errors,
+            "clean_accuracy": _or_none(self.clean_accuracy),
+            "accuracy_under_attack": _or_none(self.accuracy_under_attack),
+            "success_rate": _or_none(self.success_rate),
+            "success_rate_denominator": self.attacked,
+            "queries": self.queries,
+            "rows": sum(row.rows for row in self.rows),
+            "words_changed": _or_none(self.words_changed),
+            "intervals": {key: [_or_none(bound) for bound in pair] for key, pair in self.intervals.items()},
+        }
+
+    def header(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "attack": self.attack, "settings": self.settings, "victim": self.victim}
+
+    def to_jsonl(self, path: Path | str) -> Path:
+        with atomic_writer(path) as stream:
+            stream.write(json_line(self.header()))
+            stream.writelines(json_line(asdict(row)) for row in self.rows)
+        return Path(path)
+
+    @classmethod
+    def from_jsonl(cls, path: Path | str) -> AttackResults:
+        header, rows, _ = read_results(Path(path))
+        return cls(rows=tuple(rows), attack=header["attack"], settings=header["settings"], victim=header["victim"])
+
+    def to_csv(self, path: Path | str) -> Path:
+        """A table for a spreadsheet. Cells that a spreadsheet would run as a formula get a leading apostrophe."""
+        names = [f.name for f in fields(AttackResult)]
+        with atomic_writer(path) as stream:
+            writer = csv.writer(stream)
+            writer.writerow(names)
+            for row in self.rows:
+                writer.writerow([_cell(getattr(row, name)) for name in names])
+        return Path(path)
+
+    def to_dataset(self) -> Any:
+        """A Hugging Face `datasets.Dataset`, one row an example."""
+        from datasets import Dataset
+
+        swap = ("column", "position", "before", "after")
+        table = [
+            {**asdict(row), "swaps": [dict(zip(swap, values, strict=True)) for values in row.swaps]}
+            for row in self.rows
+        ]
+        return Dataset.from_list(table)
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
+    """Header, results and the number of good bytes of a results file; a torn last line is passed over."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UnshakenError(f"cannot read {path}: {error.strerror}") from error
+    records: list[dict[str, Any]] = []
+    good = 0
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        try:
+            if not line.endswith(b"\n"):
+                break
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise UnshakenError(f"{path}: line {number} is not JSON ({error})") from error
+        good += len(line)
+    if not records:
+        return {}, [], 0
+    if records[0].get("schema") != SCHEMA:
+        raise UnshakenError(f"{path} is no attack result of schema {SCHEMA}; its first line must be the header")
+    return records[0], [AttackResult.from_dict(record) for record in records[1:]], good
+
+
+def json_line(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def wilson(successes: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Wilson's score interval for a share; (nan, nan) of nothing."""
+    if total == 0:
+        return (math.nan, math.nan)
+    share = successes / total
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return (max(0.0, centre - half), min(1.0, centre + half))
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, tuple):
+        value = value[0] if len(value) == 1 and isinstance(value[0], str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value

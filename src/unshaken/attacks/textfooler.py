@@ -1,0 +1,111 @@
+"""TextFooler, as the paper says, as its code does, and as TextAttack's recipe has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
+
+import numpy as np
+
+from unshaken.attacks.base import Ask, Scores, Search, SearchAttack, ask_probes
+from unshaken.attacks.constraints import Constraint, PartOfSpeech, SentenceSimilarity, StopWords
+from unshaken.attacks.goals import Scoring
+from unshaken.attacks.space import Space, candidates_of
+from unshaken.attacks.victim import Victim
+from unshaken.errors import UnshakenError
+
+Variant = Literal["paper", "code", "textattack"]
+VARIANTS: dict[str, tuple[Constraint, ...]] = {
+    "paper": (
+        StopWords(),
+        PartOfSpeech(noun_verb=False),
+        SentenceSimilarity(metric="jin2020", threshold=0.7),  # paper section 3; the authors' runs used 0.5 (issue #12)
+    ),
+    "code": (
+        StopWords(),
+        PartOfSpeech(noun_verb=True),
+        SentenceSimilarity(metric="jin2020", threshold=0.7),  # official code, default of the command line
+    ),
+    "textattack": (StopWords(), PartOfSpeech(noun_verb=True), SentenceSimilarity()),  # angular, 1 - 0.5/pi
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFooler(SearchAttack):
+    """Swap words in the order of their importance; of the substitutes that keep the meaning take the most harmful one.
+
+    Importance is what the true label loses when the word is gone, and what the new label gains where that alone changes
+    the prediction. Where some substitutes fool the victim, the one most similar to the text is taken.
+
+    Paper: Jin et al. 2020, "Is BERT Really Robust?", Algorithm 1.
+    Relations: The variants differ in
+
+        ===============  ==================  ==================  ==================
+        .                paper               code                textattack
+        ===============  ==================  ==================  ==================
+        word is gone by  deletion            unknown word        deletion
+        flip bonus       yes                 yes                 no
+        a swap must      lower the current   lower the original  lower the current
+        tags             equal               noun/verb alike     noun/verb alike
+        similarity       1 - arccos >= 0.7   1 - arccos >= 0.7   1 - arccos/pi >= 0.84
+        ===============  ==================  ==================  ==================
+
+        Similarity is measured by MiniLM where the authors had the Universal Sentence Encoder, and substitutes are those of
+        `substitutions` where they had the 50 nearest counter-fitted vectors, so numbers are comparable only among runs
+        of equal settings. Constraints come before queries in all variants; the official code queries first, then masks.
+    Cost: Attackable words + allowed substitutes of each visited word, plus one encoder pass for each substitute.
+
+    Args:
+        variant: Which of the three.
+        constraints: Those of the variant where not given.
+
+    Example:
+        >>> TextFooler(variant="textattack")(victim, examples)
+    """
+
+    name: ClassVar[str] = "textfooler"
+
+    variant: Variant = "code"
+    constraints: tuple[Constraint, ...] = cast("tuple[Constraint, ...]", None)  # filled in from the variant
+    scoring: Scoring = "probability"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant not in VARIANTS:
+            raise UnshakenError(f"TextFooler variant is {self.variant!r}; it must be one of {', '.join(VARIANTS)}")
+        if self.constraints is None:
+            object.__setattr__(self, "constraints", VARIANTS[self.variant])
+
+    def probe_form(self, victim: Victim) -> str:
+        return victim.unknown if self.variant == "code" else ""
+
+    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
+        gone = yield from ask_probes(space, space.clean, np.arange(len(space)))
+        importance = self._importance(space, clean, gone)
+        row, value = space.clean, clean.values[0]
+        for position in np.argsort(-importance, kind="stable").tolist():
+            rows = space.substitutes_at(row, position)
+            scores = yield Ask(rows=rows, previous=row)
+            if scores.success.any():
+                return self._most_similar(space, rows[scores.success], row)
+            best = scores.best()
+            if scores.values[best] > (clean.values[0] if self.variant == "code" else value):
+                row, value = rows[best], scores.values[best]
+        return None
+
+    def _importance(self, space: Space, clean: Scores, gone: Scores) -> np.ndarray:
+        """Paper equation 2. (positions,)"""
+        importance = gone.values - clean.values[0]
+        if self.variant == "textattack":
+            return np.asarray(importance)
+        before, after = np.exp(clean.log_probabilities[0]), np.exp(gone.log_probabilities)
+        predicted = after.argmax(-1)
+        bonus = after[np.arange(len(after)), predicted] - before[predicted]
+        return np.asarray(importance + np.where(predicted != before.argmax(), bonus, 0.0))
+
+    def _most_similar(self, space: Space, rows: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        measures = [found for found in self.constraints if isinstance(found, SentenceSimilarity)]
+        if not measures:
+            return np.asarray(rows[0])
+        candidates = [candidate for row in rows for candidate in candidates_of(space, row, previous, changed_only=True)]
+        return np.asarray(rows[int(np.argmax(measures[0].scores(candidates)))])

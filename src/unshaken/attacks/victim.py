@@ -1,0 +1,190 @@
+"""`Victim`: a classifier under attack, texts in and log-probabilities out. Any function or scikit-learn pipeline will do."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.attacks.model_victim import ModelVictim
+
+Texts = tuple[str, ...]  # one text, or two of a pair task
+
+
+class Victim(ABC):
+    """A classifier under attack.
+
+    Attributes:
+        num_labels: Number of classes, at least two.
+        name: How reports call it.
+        fingerprint: SHA-256 of what decides its answers, as far as that can be known.
+        max_length: Longest input in tokens; 0 where the victim does not count tokens.
+        unknown: What stands for a word the victim does not know, for attacks that ask how much a word matters.
+
+    Example:
+        >>> victim = Victim.from_pretrained("textattack/bert-base-uncased-SST-2")
+        >>> victim.log_probabilities([("a good film",)]).shape
+        (1, 2)
+    """
+
+    num_labels: int
+    name: str
+    max_length: int = 0
+    unknown: str = "[UNK]"
+    runs_beside_python: bool = False  # whether a forward pass leaves the CPU free to prepare the next one
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str: ...
+
+    @abstractmethod
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray: ...  # (n, classes) log-probabilities
+
+    def log_probabilities(self, texts: Sequence[Texts]) -> np.ndarray:
+        """Log-probabilities of each class, float32 (n, classes). A wrong shape or a NaN is an error."""
+        if not texts:
+            return np.empty((0, self.num_labels), np.float32)
+        return checked(self._predict(texts), len(texts), self.num_labels, self.name)
+
+    @staticmethod
+    def from_pretrained(
+        path_or_name: str | Path,
+        *,
+        device: str | None = None,
+        dtype: Any = None,
+        compile: bool = False,
+        batch_tokens: int | None = None,
+        max_length: int | None = None,
+    ) -> ModelVictim:
+        """A Hugging Face sequence classifier, hardened by this library or not, from a folder or the hub."""
+        from unshaken.attacks.model_victim import ModelVictim
+
+        return ModelVictim.load(
+            path_or_name,
+            device=device,
+            dtype=dtype,
+            compile=compile,
+            batch_tokens=batch_tokens,
+            max_length=max_length,
+        )
+
+    @staticmethod
+    def from_model(
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str | None = None,
+        compile: bool = False,
+        batch_tokens: int | None = None,
+        max_length: int | None = None,
+    ) -> ModelVictim:
+        """A model in memory, on the device it is on. It is put into evaluation mode."""
+        from unshaken.attacks.model_victim import ModelVictim
+
+        return ModelVictim(
+            model, tokenizer, name=name, compile=compile, batch_tokens=batch_tokens, max_length=max_length
+        )
+
+    @staticmethod
+    def from_callable(
+        function: Callable[[list[Any]], Any],
+        num_labels: int,
+        *,
+        name: str | None = None,
+        batch_size: int = 256,
+        unknown: str = "[UNK]",
+    ) -> Victim:
+        """Any function from a list of texts (or of pairs) to probabilities (n, classes)."""
+        return CallableVictim(function, num_labels, name=name, batch_size=batch_size, unknown=unknown)
+
+    @staticmethod
+    def from_sklearn(pipeline: Any, *, name: str | None = None, batch_size: int = 4096) -> Victim:
+        """A scikit-learn pipeline that starts from raw text and has `predict_proba`; label i is `classes_[i]`."""
+        if not hasattr(pipeline, "predict_proba"):
+            raise UnshakenError(
+                f"{type(pipeline).__name__} has no predict_proba; wrap it in CalibratedClassifierCV or use "
+                "Victim.from_callable"
+            )
+        return CallableVictim(
+            pipeline.predict_proba,
+            len(pipeline.classes_),
+            name=name or type(pipeline).__name__,
+            batch_size=batch_size,
+            content=pickle.dumps(pipeline),
+        )
+
+
+class CallableVictim(Victim):
+    """A function from texts to probabilities."""
+
+    def __init__(
+        self,
+        function: Callable[[list[Any]], Any],
+        num_labels: int,
+        *,
+        name: str | None = None,
+        batch_size: int = 256,
+        unknown: str = "[UNK]",
+        content: bytes | None = None,
+    ) -> None:
+        require_classes(num_labels, "the callable")
+        self.function = function
+        self.num_labels = num_labels
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.batch_size = batch_size
+        self.unknown = unknown
+        self._content = content if content is not None else self.name.encode()
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._content).hexdigest()
+
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
+        return np.concatenate([self._batch(batch) for batch in batches])
+
+    def _batch(self, texts: Sequence[Texts]) -> np.ndarray:
+        probabilities = np.asarray(self.function([row[0] if len(row) == 1 else row for row in texts]), np.float64)
+        require_shape(probabilities, len(texts), self.num_labels, self.name)
+        sums = probabilities.sum(-1)
+        if (probabilities < 0).any() or (np.abs(sums - 1) > 1e-3).any():
+            raise UnshakenError(
+                f"{self.name} returned rows that are no probabilities (a row sums to {sums[np.abs(sums - 1).argmax()]:.4g}); "
+                "return softmax probabilities, not logits"
+            )
+        return np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))
+
+
+def require_classes(num_labels: int, who: str) -> None:
+    if num_labels < 2:
+        raise UnshakenError(
+            f"{who} has {num_labels} label; an attack changes the predicted class and needs a classifier with two or "
+            "more (a regression head has none to change)"
+        )
+
+
+def require_shape(values: np.ndarray, rows: int, classes: int, name: str) -> None:
+    if values.shape != (rows, classes):
+        raise UnshakenError(f"{name} returned shape {values.shape} for {rows} texts; expected ({rows}, {classes})")
+    if np.isnan(values).any():
+        raise UnshakenError(f"{name} returned NaN for {int(np.isnan(values).any(-1).sum())} of {rows} texts")
+
+
+def checked(values: np.ndarray, rows: int, classes: int, name: str) -> np.ndarray:
+    """Log-probabilities as float32, or an error that says what is wrong with them."""
+    require_shape(values, rows, classes, name)
+    return values.astype(np.float32)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """In float64, so that a confident model's log-probabilities stay apart instead of all rounding to zero."""
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
