@@ -46,6 +46,11 @@ def _families(rows: Iterable[Example], seed: int) -> list[list[Example]]:
     return [families[key] for key in sorted(families, key=lambda key: _rank(key, seed))]
 
 
+def _one_label(family: list[Example]) -> int | float | None:
+    labels = {row.label for row in family}
+    return labels.pop() if len(labels) == 1 else None
+
+
 def _rank(key: str, seed: int) -> bytes:
     return hashlib.blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -56,12 +61,13 @@ Counts = Mapping[int | float | None, int]
 def draw(examples: Examples, counts: Counts, seed: int, *, exact: bool = True) -> tuple[Examples, Examples]:
     """(drawn, rest): `counts[label]` rows of each label, or `counts[None]` rows whatever their label.
 
-    Families of equal texts are drawn whole; one that would overfill its label is left for the rest.
+    Families of equal texts are drawn whole. One that would overfill its label is left for the rest, and so is one whose
+    rows contradict each other where labels are counted.
     """
     left = dict(counts)
     drawn: set[str] = set()
     for family in _families(examples, seed):
-        stratum = None if None in left else family[0].label
+        stratum = None if None in left else _one_label(family)
         if len(family) <= left.get(stratum, 0):
             left[stratum] -= len(family)
             drawn.update(row.id for row in family)
@@ -98,8 +104,8 @@ def balanced_sample(examples: Examples, size: int | None = None, seed: int = 0) 
 
 
 def _equal_counts(examples: Examples, size: int | None) -> dict[int | float | None, int]:
-    # A family counts for the label of its first row, as in `draw`.
-    available = Counter(family[0].label for family in _families(examples, 0) for _ in family)
+    labels = [_one_label(family) for family in _families(examples, 0) for _ in family]
+    available = Counter(label for label in labels if label is not None)
     if size is None:
         size = min(available.values()) * len(available)
     each, extra = divmod(size, len(available))
