@@ -127,6 +127,11 @@ def test_columns_can_be_named(tmp_path):
     assert examples.labels == [0, 1]
 
 
+def test_one_text_column_may_be_a_plain_name(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("x", "1"), ("y", "0")], ("opinion", "label"))
+    assert load_examples(path, text_columns="opinion").columns == ("opinion",)
+
+
 def test_label_names_also_take_numbers(tmp_path):
     path = write_csv(tmp_path / "a.csv", [("x", "1"), ("y", "0")])
     assert load_examples(path, label_names=("neg", "pos")).labels == [1, 0]

@@ -50,12 +50,7 @@ def load_task(
         1
         >>> load_task("reviews.csv", label_column="stars", protocol="low-resource:size=200")  # doctest: +SKIP
     """
-    columns = own.Columns(
-        texts=None if text_columns is None else tuple(text_columns),
-        label=label_column,
-        id=id_column,
-        label_names=None if label_names is None else tuple(label_names),
-    )
+    columns = own.Columns.of(text_columns, label_column, id_column, label_names)
     chosen: Protocol = build("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
     task = TASKS.get(_key(name_or_path))
     if task is not None:
@@ -81,12 +76,7 @@ def load_examples(
 
     Pass the model's class names as `label_names`, so that labels mean what the model means by them.
     """
-    columns = own.Columns(
-        texts=None if text_columns is None else tuple(text_columns),
-        label=label_column,
-        id=id_column,
-        label_names=None if label_names is None else tuple(label_names),
-    )
+    columns = own.Columns.of(text_columns, label_column, id_column, label_names)
     source = {"test": own.file_source(Path(path))}
     return own.load_sources(source, columns, name=_stem(path)).require("test")
 
@@ -138,7 +128,10 @@ def _own_sources(name: PathLike, validation: PathLike | None, test: PathLike | N
     elif path.is_file() or path.suffix.lower() in FORMATS:
         found = {"train": own.file_source(path)}
     elif str(name).count("/") == 1:
-        found = own.hub_sources(str(name))
+        try:
+            found = own.hub_sources(str(name))
+        except UnshakenError as error:
+            raise UnshakenError(f"no such file or folder: {name}; {error}") from error
     else:
         raise UnshakenError(f"unknown task {name!s}, and no such file; {nearest(str(name), TASKS)}")
     for split, second in (("validation", validation), ("test", test)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -46,6 +46,19 @@ class Columns:
     label: str | None = None
     id: str | None = None
     label_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls, texts: Sequence[str] | None, label: str | None, id: str | None, label_names: Sequence[str] | None
+    ) -> Columns:
+        """Columns from what a caller may give: a lone name counts as one column, not as its letters."""
+        return cls(texts=_names(texts), label=label, id=id, label_names=_names(label_names))
+
+
+def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 @dataclass(frozen=True, kw_only=True)
