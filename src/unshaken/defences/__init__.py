@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import re
 
+from unshaken.defences.ascc import ASCC
 from unshaken.defences.base import PLAIN, Compose, Defence, Passes, Regulariser, Step
 from unshaken.defences.creat import CreAT
 from unshaken.defences.freelb import FreeLB
 from unshaken.defences.infobert import InfoBERT
+from unshaken.defences.informative import InformativeTerm
 from unshaken.defences.mixout import Mixout
 from unshaken.defences.ptwd import PTWD
 from unshaken.defences.r3f import R3F, R4F
+from unshaken.defences.rift import RIFT
 from unshaken.defences.smart import SMART
 from unshaken.defences.standard import Standard
+from unshaken.defences.swap import SWAP
 from unshaken.defences.weights import release
 from unshaken.names import build
 
@@ -27,6 +31,10 @@ DEFENCES: dict[str, type[Defence]] = {
     "r4f": R4F,
     "creat": CreAT,
     "infobert": InfoBERT,
+    "ascc": ASCC,
+    "rift": RIFT,
+    "swap": SWAP,
+    "informative": InformativeTerm,
     "ptwd": PTWD,
     "mixout": Mixout,
 }
@@ -40,17 +48,21 @@ def parse(spec: str, *, allow_paths: bool = False) -> Defence:
 
 
 __all__ = [
+    "ASCC",
     "DEFENCES",
     "PLAIN",
     "PTWD",
     "R3F",
     "R4F",
+    "RIFT",
     "SMART",
+    "SWAP",
     "Compose",
     "CreAT",
     "Defence",
     "FreeLB",
     "InfoBERT",
+    "InformativeTerm",
     "Mixout",
     "Passes",
     "Regulariser",

@@ -1,0 +1,1 @@
+"""Being here puts `table.py` on the path of every test."""

@@ -1,0 +1,210 @@
+"""PTWD and Mixout against their formulas, and the weight swap Mixout and R4F stand on."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import gradients, ready, run, tiny_model, tiny_step
+
+from unshaken.defences import PTWD, R4F, SMART, Mixout, release
+from unshaken.errors import UnshakenError
+
+
+def moved(model: Any, by: float = 0.05) -> Any:
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(by * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("form", ["l2", "l2_squared"])
+@pytest.mark.parametrize("scope", ["all_encoder", "no_bias_layernorm"])
+def test_ptwd_is_its_formula(form: Any, scope: Any) -> None:
+    model = tiny_model(dropout=0.0)
+    pretrained = {name: value.detach().clone() for name, value in model.bert.named_parameters()}
+    defence = ready(PTWD(weight=0.3, form=form, scope=scope), model)
+    step = tiny_step(moved(model))
+    parts, found = run(defence, step)
+
+    model.zero_grad()
+    squared = 0.0
+    for name, value in model.bert.named_parameters():
+        if scope == "all_encoder" or not (name.endswith("bias") or "LayerNorm" in name):
+            squared = squared + ((value - pretrained[name]) ** 2).sum()
+    penalty = 0.3 * (1e-10 + squared) ** 0.5 if form == "l2" else 0.15 * squared
+    (F.cross_entropy(model(**step.inputs).logits, step.labels) + penalty).backward()
+    torch.testing.assert_close(parts["ptwd"], penalty)
+    torch.testing.assert_close(found, gradients(model))
+
+
+def test_ptwd_has_no_gradient_where_pretraining_ended() -> None:
+    model = tiny_model(dropout=0.0)
+    step = tiny_step(model)
+    parts, found = run(ready(PTWD(), model), step)
+    assert parts["ptwd"].item() == pytest.approx(0.01 * 1e-5)
+    model.zero_grad()
+    F.cross_entropy(model(**step.inputs).logits, step.labels).backward()
+    torch.testing.assert_close(found, gradients(model))
+
+
+def test_decoupled_ptwd_moves_the_encoder_back_and_leaves_the_head() -> None:
+    model = tiny_model()
+    defence = ready(PTWD(weight=0.25, form="l2_squared", decoupled=True), model)
+    before = copy.deepcopy(model)
+    parts, _ = run(defence, tiny_step(moved(model)))
+    assert list(parts) == ["task"]
+    after = copy.deepcopy(model)
+    defence.after_step(model)
+    for old, new, now in zip(before.bert.parameters(), after.bert.parameters(), model.bert.parameters(), strict=True):
+        torch.testing.assert_close(now, new + 0.25 * (old - new))
+    torch.testing.assert_close(model.classifier.weight, after.classifier.weight)
+
+
+def test_frozen_weights_are_not_penalised() -> None:
+    model = tiny_model()
+    model.bert.embeddings.requires_grad_(False)
+    defence = ready(PTWD(), model)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.add_(1)
+    parts, _ = run(defence, tiny_step(model))
+    assert parts["ptwd"].item() == pytest.approx(0.01 * 1e-5)
+
+
+@pytest.mark.parametrize("granularity", ["neuron", "element"])
+def test_mixout_is_its_formula_with_the_true_gradient(granularity: Any) -> None:
+    model, p = tiny_model(dropout=0.0), 0.4
+    layer = model.bert.encoder.layer[1].intermediate.dense
+    U = layer.weight.detach().clone()
+    ready(Mixout(p=p, granularity=granularity), model)
+    moved(model)
+    x = torch.randn(5, 16).double()
+
+    torch.manual_seed(11)
+    out = layer(x)
+    out.square().sum().backward()
+
+    torch.manual_seed(11)
+    W = layer.weight.detach().clone().requires_grad_()
+    shape = W.shape if granularity == "element" else W[0].shape
+    M = (F.dropout(torch.ones(shape).double(), p) > 0).double().expand_as(W)  # the same random numbers
+    assert 0 < M.mean() < 1
+    W_mix = ((1 - M) * U + M * W - p * U) / (1 - p)
+    expected = x @ W_mix.T + layer.bias.detach()
+    torch.testing.assert_close(out, expected)
+    expected.square().sum().backward()
+    torch.testing.assert_close(layer.weight.grad, W.grad)
+    rows_alike = bool((M[0] == M).all())
+    assert rows_alike == (granularity == "neuron")
+
+
+def test_mixout_keeps_the_weights_in_expectation() -> None:
+    model = tiny_model(dropout=0.0)
+    layer = model.bert.encoder.layer[0].attention.self.query
+    ready(Mixout(p=0.6), model)
+    moved(model, by=0.5)
+    inputs = torch.eye(16).double()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        mean = torch.stack([layer(inputs) for _ in range(4_000)]).mean(0)
+        plain = layer.eval()(inputs)
+    assert (mean - plain).abs().max() < 0.1
+    assert (layer.train()(inputs) - plain).abs().max() > 0.3
+
+
+def test_mixout_is_the_plain_model_in_evaluation_in_files_and_at_zero(tmp_path: Any) -> None:
+    model = tiny_model(dropout=0.0)
+    keys = list(model.state_dict())
+    ready(Mixout(p=0.6), model)
+    moved(model)
+    inputs = tiny_step(model).inputs
+    assert list(model.state_dict()) == keys
+    plain = copy.deepcopy(model)
+    release(plain)
+    assert not torch.equal(model(**inputs).logits, plain(**inputs).logits)
+    model.eval(), plain.eval()
+    assert torch.equal(model(**inputs).logits, plain(**inputs).logits)
+
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path, dtype=torch.float64)
+    assert torch.equal(loaded(**inputs).logits, plain(**inputs).logits)
+
+    zero = tiny_model(dropout=0.0)
+    before = zero(**inputs).logits
+    ready(Mixout(p=0), zero)
+    torch.testing.assert_close(zero(**inputs).logits, before)
+
+
+def test_mixout_leaves_the_head_alone() -> None:
+    model = tiny_model(dropout=0.0)
+    ready(Mixout(p=0.9), model)
+    moved(model)
+    features = torch.randn(4, 16).double()
+    assert torch.equal(model.classifier(features), model.classifier(features))
+
+
+def test_mixout_draws_the_same_masks_when_a_checkpointed_layer_runs_again() -> None:
+    def of(checkpointing: bool) -> dict[str, Any]:
+        model = tiny_model()
+        defence = ready(Mixout(p=0.5), model)
+        moved(model)
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        return run(defence, tiny_step(model))[1]
+
+    torch.testing.assert_close(of(True), of(False))
+
+
+def test_a_teacher_copied_from_a_mixed_model_computes_with_plain_weights() -> None:
+    model = tiny_model(dropout=0.0)
+    ready(Mixout(p=0.6), model)
+    teacher = SMART.paper()
+    moved(ready(teacher, model).teacher, by=0.3)
+    inputs = tiny_step(model).inputs
+    first, second = (teacher.teacher(**inputs).logits for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("defence", [Mixout, R4F])
+def test_a_second_run_says_that_the_first_still_swaps_weights(defence: Any) -> None:
+    model = tiny_model()
+    ready(defence(), model)
+    with pytest.raises(UnshakenError, match="release"):
+        ready(defence(), model)
+    release(model)
+    ready(defence(), model)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PTWD(weight=0),
+        lambda: PTWD(form="l1"),
+        lambda: PTWD(decoupled=True),
+        lambda: Mixout(p=1),
+        lambda: Mixout(granularity="row"),
+    ],
+)
+def test_impossible_options_are_refused(make: Any) -> None:
+    with pytest.raises(UnshakenError):
+        make()
+
+
+@pytest.mark.parametrize("defence", [PTWD, Mixout, R4F])
+def test_a_model_that_does_not_say_what_is_pretrained_is_refused(defence: Any) -> None:
+    class Classifier(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(5, 4)
+
+        def get_input_embeddings(self) -> torch.nn.Module:
+            return self.table
+
+        def forward(self, input_ids: Any = None, inputs_embeds: Any = None) -> None: ...
+
+    with pytest.raises(UnshakenError, match="pretrained"):
+        defence().setup(Classifier(), num_labels=2)

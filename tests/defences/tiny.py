@@ -1,0 +1,86 @@
+"""Tiny models and batches for the tests of defences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from unshaken.defences import Defence, Step
+
+VOCABULARY = 40
+PAD = 1  # MPNet takes 1 for padding whatever its configuration says
+COMMON = {
+    "vocab_size": VOCABULARY,
+    "pad_token_id": PAD,
+    "max_position_embeddings": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+DISTIL = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "vocab_size": VOCABULARY, "pad_token_id": PAD}
+BACKBONES: dict[str, dict[str, Any]] = {
+    "bert": COMMON,
+    "roberta": COMMON,
+    "xlm-roberta": COMMON,
+    "camembert": COMMON,
+    "electra": {**COMMON, "embedding_size": 8},
+    "distilbert": DISTIL,
+    "mpnet": COMMON,
+    "albert": {**COMMON, "embedding_size": 8},
+    "deberta-v2": {**COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2},
+}
+
+
+def tiny_model(
+    backbone: str = "bert", num_labels: int = 3, dropout: float = 0.1, dtype: torch.dtype = torch.float64
+) -> Any:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(backbone, **BACKBONES[backbone], num_labels=num_labels)
+    for name in vars(config):
+        if "dropout" in name:
+            setattr(config, name, dropout)
+    model = AutoModelForSequenceClassification.from_config(config).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():  # initial weights are so small that predictions would hardly differ
+            if parameter.ndim > 1:
+                parameter.mul_(5)
+    return model.train()
+
+
+def tiny_batch(rows: int = 6, width: int = 9, pairs: bool = False, seed: int = 1) -> dict[str, Tensor]:
+    """Random ids, right-padded to several lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(PAD + 1, VOCABULARY, (rows, width), generator=generator)
+    lengths = width - torch.arange(rows) % 4
+    mask = (torch.arange(width)[None] < lengths[:, None]).long()
+    batch = {"input_ids": torch.where(mask.bool(), ids, PAD), "attention_mask": mask}
+    if pairs:
+        batch["token_type_ids"] = (torch.arange(width)[None] >= 4).long().expand(rows, width) * mask
+    return batch
+
+
+def tiny_step(model: Any, *, pairs: bool = False, regression: bool = False, rows: int = 6, **options: Any) -> Step:
+    labels = torch.linspace(-1, 1, rows).double() if regression else torch.arange(rows) % 3
+    return Step(model=model, inputs=tiny_batch(rows, pairs=pairs), labels=labels, **options)
+
+
+def ready(defence: Defence, model: Any, tokenizer: Any = None) -> Any:
+    defence.setup(model, num_labels=model.config.num_labels, tokenizer=tokenizer)
+    return defence.to(next(model.parameters()).dtype)
+
+
+def run(defence: Defence, step: Step, seed: int = 7) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """One training step's loss parts and its model gradients."""
+    step.model.zero_grad()
+    torch.manual_seed(seed)
+    parts = defence.loss(step)
+    torch.stack(list(parts.values())).sum().backward()
+    return parts, gradients(step.model)
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
