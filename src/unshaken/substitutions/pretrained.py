@@ -41,6 +41,8 @@ def batches(
     model: Any, tokenizer: Any, texts: Sequence[str], size: int
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """Tokenised batches of texts of like length, each with the rows of `texts` it holds, on the model's device."""
+    if not texts:
+        return
     limit = min(tokenizer.model_max_length, LONGEST)
     encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
     order = sorted(range(len(texts)), key=lambda row: len(encoded[row]))

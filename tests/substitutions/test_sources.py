@@ -1,0 +1,296 @@
+"""Dictionaries, typos, word vectors and masked language models as substitution sets; and what they cover."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+
+from unshaken.embedded import minilm_path
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.names import build
+from unshaken.substitutions import (
+    SUBSTITUTIONS,
+    Dictionary,
+    EmbeddingNeighbours,
+    MaskedLM,
+    Typos,
+    WordNet,
+    coverage,
+    require_coverage,
+    segment,
+)
+from unshaken.substitutions.typos import NEIGHBOURS
+
+
+def written(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+# Dictionary
+
+
+def test_a_dictionary_looks_up_as_written_then_in_lower_case(tmp_path):
+    path = written(tmp_path / "d.json", {"film": ["movie", "Film", "picture", "movie"], "US": ["America"], "the": []})
+    dictionary = Dictionary.load(path)
+    assert dictionary.for_text(segment("The Film of the US, of us")) == [
+        [],
+        ["movie", "picture"],
+        [],
+        [],
+        ["America"],
+        [],
+        [],
+    ]
+    assert Dictionary.load(path, lowercase=False).for_text(segment("The Film")) == [[], []]
+    assert build("substitutions", f"dictionary:path={path}", SUBSTITUTIONS) == dictionary
+
+
+def test_the_fingerprint_of_a_dictionary_is_its_content(tmp_path):
+    one = Dictionary.load(written(tmp_path / "a.json", {"a": ["b"], "c": ["d", "e"]}))
+    same = Dictionary.load(written(tmp_path / "b.json", {"c": ["d", "e"], "a": ["b"]}))
+    assert one.fingerprint == same.fingerprint
+    others = [{"a": ["b"], "c": ["e", "d"]}, {"a": ["b", "c"], "d": ["e"]}]
+    assert len({one.fingerprint, *(Dictionary(entries=other).fingerprint for other in others)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ([["a", "b"]], "a list"),
+        ({"a": "b"}, "the entry of 'a' is a text"),
+        ({"fine": ["x"], "b": ["c", 3]}, "the entry of 'b' holds 3"),
+        ({"b": [" "]}, "the entry of 'b'"),
+        ({"a": []}, "no word has a replacement"),
+        ({}, "no word has a replacement"),
+    ],
+)
+def test_a_bad_dictionary_names_the_key(tmp_path, content, message):
+    with pytest.raises(UnshakenError, match=message):
+        Dictionary.load(written(tmp_path / "bad.json", content))
+
+
+def test_a_missing_dictionary(tmp_path):
+    with pytest.raises(UnshakenError, match="no such file"):
+        Dictionary.load(tmp_path / "none.json")
+
+
+# Typos
+
+
+def test_each_kind_of_typo():
+    assert Typos(kinds=("swap",)).candidates(["movie"], 0) == ["mvoie", "moive"]
+    assert Typos(kinds="drop").candidates(["movie"], 0) == ["mvie", "moie", "move"]
+    assert Typos(kinds="repeat").candidates(["movie"], 0) == ["moovie", "movvie", "moviie"]
+    assert "mivie" in Typos(kinds="key").candidates(["movie"], 0)
+    assert Typos(kinds="swap|drop").candidates(["Good"], 0) == ["God"]  # swapping equal letters is no typo
+
+
+def test_keyboard_neighbours_are_mutual():
+    assert set(NEIGHBOURS["g"]) == set("fhtyvb")
+    assert all(letter in NEIGHBOURS[other] for letter, others in NEIGHBOURS.items() for other in others)
+
+
+@given(st.text(max_size=10))
+def test_typos_keep_the_ends_and_stay_near(word):
+    found = Typos().candidates([word], 0)
+    assert len(set(found)) == len(found)
+    for typo in found:
+        assert (typo[0], typo[-1]) == (word[0], word[-1])
+        assert abs(len(typo) - len(word)) <= 1
+        assert typo.lower() != word.lower()
+    if len(word) < 4:
+        assert found == []
+
+
+@pytest.mark.parametrize("settings", [{"kinds": "swop"}, {"kinds": ()}, {"min_length": 1}])
+def test_bad_typo_settings(settings):
+    with pytest.raises(UnshakenError):
+        Typos(**settings)
+
+
+# Word vectors
+
+VECTORS = {
+    "good": (1.0, 0.1),
+    "bad": (1.0, 0.12),
+    "great": (1.0, 0.2),
+    "Good": (1.0, 0.1),
+    "fine": (1.0, 1.0),
+    "film": (0.0, 1.0),
+    "3d": (1.0, 0.1),
+}
+
+
+@pytest.fixture
+def vector_file(tmp_path):
+    return written(tmp_path / "v.txt", "".join(f"{word} {x} {y}\n" for word, (x, y) in VECTORS.items()))
+
+
+def test_neighbours_by_cosine_without_antonyms(vector_file):
+    assert EmbeddingNeighbours(vectors=vector_file).candidates(["GOOD"], 0) == ["great", "fine"]
+    assert EmbeddingNeighbours(vectors=vector_file, drop_antonyms=False).candidates(["good"], 0) == [
+        "bad",
+        "great",
+        "fine",
+    ]
+    assert EmbeddingNeighbours(vectors=vector_file, k=1).candidates(["good"], 0) == ["great"]
+    assert EmbeddingNeighbours(vectors=vector_file, threshold=0.9).candidates(["good"], 0) == ["great"]
+    assert EmbeddingNeighbours(vectors=vector_file).candidates(["unknown"], 0) == []
+
+
+def test_a_text_is_looked_up_in_one_product(vector_file):
+    words = segment("A good film, a great film")
+    source = EmbeddingNeighbours(vectors=vector_file)
+    one_by_one = EmbeddingNeighbours(vectors=vector_file, k=50)
+    assert source.for_text(words) == [one_by_one.candidates(words, at) for at in range(len(words))]
+
+
+def test_neighbours_agree_with_brute_force(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"{a}{b}x" for a in "abcdefghijklmnopqrst" for b in "abcdefghijklmnopqrst"]
+    vectors = rng.normal(size=(len(names), 8)).astype(np.float32)
+    rows = "".join(f"{name} {' '.join(map(str, row))}\n" for name, row in zip(names, vectors.tolist(), strict=True))
+    source = EmbeddingNeighbours(vectors=written(tmp_path / "w.txt", f"{len(names)} 8\n{rows}"), k=5, threshold=0.3)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = unit @ unit.T
+    for row, name in enumerate(names):
+        order = [other for other in np.argsort(-cosines[row]) if other != row and cosines[row, other] >= 0.3][:5]
+        assert source.candidates([name], 0) == [names[other] for other in order]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a 1 2\nb 1\n", "line 2"),
+        ("a 1 x\n", "line 1"),
+        ("a 1 nan\n", "line 1"),
+        ("", "fewer than two words"),
+        ("a 0 0\nb 1 1\n", "fewer than two words"),
+    ],
+)
+def test_a_bad_vector_file_names_the_line(tmp_path, content, message):
+    with pytest.raises(UnshakenError, match=message):
+        EmbeddingNeighbours(vectors=written(tmp_path / "v.txt", content)).candidates(["a"], 0)
+
+
+def test_bad_neighbour_settings(vector_file):
+    for settings in ({}, {"vectors": vector_file, "model": "x"}, {"vectors": vector_file, "k": 0}):
+        with pytest.raises(UnshakenError):
+            EmbeddingNeighbours(**settings)
+    with pytest.raises(UnshakenError, match="no such file"):
+        EmbeddingNeighbours(vectors="/nowhere.txt").candidates(["a"], 0)
+
+
+def test_the_fingerprint_of_vectors_is_their_content(tmp_path, vector_file):
+    copy = written(tmp_path / "copy.txt", Path(vector_file).read_text(encoding="utf-8"))
+    assert EmbeddingNeighbours(vectors=copy).fingerprint == EmbeddingNeighbours(vectors=vector_file).fingerprint
+    changed = written(tmp_path / "changed.txt", Path(vector_file).read_text(encoding="utf-8").replace("0.2", "0.3"))
+    assert EmbeddingNeighbours(vectors=changed).fingerprint != EmbeddingNeighbours(vectors=vector_file).fingerprint
+
+
+def test_input_embeddings_of_a_real_model_give_whole_words():
+    source = EmbeddingNeighbours(model=str(minilm_path()), k=8, threshold=0.4)
+    found = source.candidates(["movie"], 0)
+    assert "film" in found
+    assert not any(word.startswith(("#", "[")) for word in found)
+
+
+# Masked language models
+
+
+@pytest.fixture(scope="module")
+def masked_lm(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mlm")
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path())
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        initializer_range=1.0,
+    )  # fmt: skip
+    BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+TEXTS = [segment("A good film about the sea"), segment("we watched it"), segment("A longer text, with a bad ending!")]
+
+
+def test_masked_lm_candidates_are_its_most_likely_words(masked_lm):
+    model = BertForMaskedLM.from_pretrained(masked_lm).eval()
+    tokenizer = AutoTokenizer.from_pretrained(masked_lm)
+    inputs = tokenizer("A [MASK] film about the sea", return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits[0, inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)]
+    ranked = tokenizer.convert_ids_to_tokens(logits.argsort(descending=True).tolist())
+    expected = [token for token in ranked if token.isalpha() and token != "good"][:10]
+    assert MaskedLM(model=masked_lm, k=10, drop_antonyms=False).candidates(TEXTS[0], 1) == expected
+
+
+def test_masked_lm_in_batches_equals_one_at_a_time(masked_lm):
+    batched = MaskedLM(model=masked_lm, k=8, batch_size=4).for_texts(TEXTS)
+    single = [
+        [MaskedLM(model=masked_lm, k=8, batch_size=1).candidates(words, at) for at in range(len(words))]
+        for words in TEXTS
+    ]
+    assert batched == single
+    assert batched[0][0] == batched[0][3] == []  # function words are left alone
+    assert all(len(found) == 8 for found in (batched[0][1], batched[2][5]))
+
+
+def test_masked_lm_takes_plain_word_lists(masked_lm):
+    source = MaskedLM(model=masked_lm, k=8)
+    assert source.candidates(["we", "watched", "it"], 1) == source.for_text(TEXTS[1])[1]
+
+
+def test_masked_lm_fingerprint_is_of_the_weights(masked_lm, tmp_path):
+    model = BertForMaskedLM.from_pretrained(masked_lm)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[0, 0] += 1
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(masked_lm).save_pretrained(tmp_path)
+    assert MaskedLM(model=masked_lm).fingerprint == MaskedLM(model=masked_lm).fingerprint
+    assert MaskedLM(model=masked_lm).fingerprint != MaskedLM(model=str(tmp_path)).fingerprint
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    with pytest.raises(UnshakenError, match="cannot load"):
+        MaskedLM(model=str(tmp_path)).for_text(TEXTS[0])
+
+
+# Coverage
+
+
+def examples(*texts):
+    return Examples(rows=tuple(Example(id=str(n), texts=text, label=0) for n, text in enumerate(texts)), name="mine")
+
+
+def test_coverage_counts():
+    dictionary = Dictionary(entries={"good": ["great", "fine"], "film": ["movie"]})
+    found = coverage(dictionary, examples(("a good film",), ("nothing here at all",)))
+    assert (found.words, found.positions, found.choices) == (3.5, 1.0, 2.5)
+    assert found.log10_space == pytest.approx(np.log10(6) / 2)
+    assert (found.share_of_words, found.share_of_examples) == (2 / 7, 0.5)
+
+
+def test_frozen_columns_do_not_count():
+    pairs = examples(("a good film", "a film"))
+    dictionary = Dictionary(entries={"good": ["great"]})
+    assert coverage(dictionary, pairs).positions == 1
+    assert coverage(dictionary, pairs, frozen_columns=(0,)).positions == 0
+
+
+def test_a_set_that_reaches_nothing_is_an_error():
+    data = examples(("a good film",))
+    with pytest.raises(UnshakenError, match="none of the words of mine"):
+        require_coverage(Dictionary(entries={"gut": ["toll"]}), data)
+    assert require_coverage(WordNet(), data).positions == 2
+    with pytest.raises(UnshakenError, match="no example"):
+        coverage(WordNet(), examples())
