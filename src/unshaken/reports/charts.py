@@ -26,9 +26,9 @@ def charts(report: Report) -> str:
         if any(evaluation.attacks for evaluation in group):
             curve = _budget_curve(report, group, models)
             drawn.append(
-                _figure(f"Accuracy on {name} against queries an example", curve, _budget_legend(report, group, models))
+                _figure(f"Accuracy on {name} against queries per example", curve, _budget_legend(report, group, models))
             )
-        if len(group) > 1 and all(len(evaluation.conditions) > 1 for evaluation in group):
+        if len(group) > 2 and all(len(evaluation.conditions) > 1 for evaluation in group):
             scatter = _clean_against_robust(report, group, models)
             drawn.append(_figure(f"Clean against hardest accuracy on {name}", scatter, _legend(report, group, models)))
     return "".join(drawn)
@@ -84,7 +84,7 @@ def _conditions(report: Report, group: Sequence[Evaluation], models: Sequence[st
         + "".join(f"<span>{tick}</span>" for tick in (0, 25, 50, 75, 100))
         + "</div>"
     )
-    return f'<div class="tracks">{lines}{axis}<p class="muted small">Dashed: always the most frequent label.</p></div>'
+    return f'<div class="tracks">{lines}{axis}<p class="muted small">Dashed: majority baseline.</p></div>'
 
 
 def _share(evaluation: Evaluation, label: str, is_group: bool) -> Proportion | None:
@@ -147,7 +147,7 @@ def _budget_curve(report: Report, group: Sequence[Evaluation], models: Sequence[
                 f"<title>{escape(title)}</title></polyline>"
             )
     ticks = [(power / top, f"{10**power:,}") for power in range(int(top) + 1)]
-    return _svg("Accuracy against query budget", _axes("queries an example", "accuracy %", ticks), lines)
+    return _svg("Accuracy against query budget", _axes("queries per example", "accuracy %", ticks), lines)
 
 
 def _patterns(group: Sequence[Evaluation]) -> dict[str, int]:
@@ -182,6 +182,6 @@ def _clean_against_robust(report: Report, group: Sequence[Evaluation], models: S
     ticks = [(tick / 100, str(tick)) for tick in (0, 25, 50, 75, 100)]
     return _svg(
         "Clean against robust accuracy",
-        _axes("clean accuracy %", "accuracy under the hardest attack %", ticks),
+        _axes("clean accuracy %", "hardest attack %", ticks),
         content,
     )

@@ -83,7 +83,7 @@ def budget_curves(report: Report, data: str | None = None) -> Any:
             dash = DASHES[attacks.index(name) % len(DASHES)]
             label = f"{report.name_of(item)}, {name}"
             axes.step(budgets, values, where="post", label=label, color=COLOURS[index % len(COLOURS)], linestyle=dash)
-    axes.set(xscale="log", ylim=(0, 100), xlabel="queries an example", ylabel="accuracy (%)")
+    axes.set(xscale="log", ylim=(0, 100), xlabel="queries per example", ylabel="accuracy (%)")
     return _finish(figure, axes)
 
 

@@ -271,5 +271,5 @@ def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:
         if len(found) >= ENOUGH_SEEDS:
             yield _clear("few-seeds", subject, evidence)
         else:
-            settle = f"train with {ENOUGH_SEEDS} seeds and merge their reports: unshaken report RUN..."
+            settle = f"train with {ENOUGH_SEEDS} seeds and merge their results with unshaken report"
             yield _raised("few-seeds", subject, evidence, settle)

@@ -94,8 +94,8 @@ def _card(report: Report, evaluation: Evaluation) -> str:
         figures += _figure(f"Lowest group: {lowest}", evaluation.groups[lowest], baseline)
     return (
         f'<article class="card"><h3>{escape(report.name_of(evaluation))}</h3>'
-        f'<p class="muted">{escape(evaluation.data.name)} · {len(evaluation.predictions)} examples · always the most '
-        f"frequent label: {100 * baseline:.1f}</p>"
+        f'<p class="muted">{escape(evaluation.data.name)} · {len(evaluation.predictions)} examples · '
+        f"majority baseline {100 * baseline:.1f}</p>"
         f'<div class="figures">{figures}</div></article>'
     )
 

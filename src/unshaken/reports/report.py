@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -138,17 +137,24 @@ def _encode_evaluation(evaluation: Evaluation) -> dict[str, Any]:
 
 def _decode_evaluation(value: Any, where: str) -> Evaluation:
     bare = decode(Evaluation, {**value, "attacks": []} if isinstance(value, dict) else value, where)
+    runs = decode(tuple[Any, ...], value.get("attacks"), f"{where}.attacks")
     texts = {row.id: list(row.texts) for row in bare.predictions}
-    with_texts = copy.deepcopy(value.get("attacks"))
-    for number, run in enumerate(with_texts if isinstance(with_texts, list) else []):
-        for index, result in enumerate(run.get("results") or []):
-            identifier = result.get("example_id")
-            if identifier not in texts:
-                raise UnshakenError(
-                    f"{where}.attacks[{number}].results[{index}]: no prediction has the id {identifier!r}"
-                )
-            result["original"] = texts[identifier]
-    return replace(bare, attacks=decode(tuple[AttackRun, ...], with_texts, f"{where}.attacks"))
+    whole = [_with_texts(run, texts, f"{where}.attacks[{number}]") for number, run in enumerate(runs)]
+    return replace(bare, attacks=decode(tuple[AttackRun, ...], whole, f"{where}.attacks"))
+
+
+def _with_texts(run: Any, texts: dict[str, list[str]], where: str) -> Any:
+    """An attack run with the original texts back in its results; what is no run is left for `decode` to refuse."""
+    if not isinstance(run, dict) or not isinstance(run.get("results"), list):
+        return run
+    results = []
+    for index, result in enumerate(run["results"]):
+        if isinstance(result, dict):
+            if result.get("example_id") not in texts:
+                raise UnshakenError(f"{where}.results[{index}]: no prediction has the id {result.get('example_id')!r}")
+            result = {**result, "original": texts[result["example_id"]]}
+        results.append(result)
+    return {**run, "results": results}
 
 
 def merge(reports: Sequence[Report]) -> Report:

@@ -67,9 +67,9 @@ def _data_table(report: Report, group: list[Evaluation], compared: dict[tuple[st
         body += "</tr>"
     baseline = 100 * baselines(report)[data]
     return (
+        f'<div class="block"><h3>{escape(data)} <span class="muted">majority baseline {baseline:.1f}</span></h3>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Accuracy on {escape(data)}"><table>'
-        f"<caption>{escape(data)} <span class='muted'>most frequent label: {baseline:.1f}</span></caption>"
-        f'<thead><tr><th scope="col">model</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'<thead><tr><th scope="col">model</th>{head}</tr></thead><tbody>{body}</tbody></table></div></div>'
     )
 
 
@@ -139,8 +139,9 @@ def table_row(tag: str, values: Iterable[object]) -> str:
 
 def plain_table(caption: str, head: str, body: str) -> str:
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="text"><caption>'
-        f"{escape(caption)}</caption><thead>{head}</thead><tbody>{body}</tbody></table></div>"
+        f'<div class="block"><h3>{escape(caption)}</h3><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{escape(caption)}"><table class="text"><thead>{head}</thead><tbody>{body}</tbody></table>'
+        "</div></div>"
     )
 
 

@@ -124,10 +124,9 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(f"{data}, most frequent label: {100 * baseline:.1f}")
+    title = Text(f"{data}, majority baseline {100 * baseline:.1f}")
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("model", "condition"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("model and condition", overflow="fold")
     for heading in ("accuracy [95%]", "broken", "queries", "words"):
         table.add_column(heading, justify="right", no_wrap=True)
     compares = any(item.data == data for item in report.comparisons)
@@ -137,9 +136,11 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
     for row in (row for row in rows(report) if row.data == data):
         _, model, condition, accuracy, _, success, queries, words, _, p = cells(row)
         points = f"{100 * row.comparison.difference:+.1f}" if row.comparison else ""
-        shown = ["" if model == previous else model, condition, accuracy, success, queries, words]
         # Text, not str: names from data may hold what rich would read as markup.
-        table.add_row(*(Text(cell) for cell in [*shown, *([points, p] if compares else [])]))
+        if model != previous:
+            table.add_row(Text(model, style="bold"))
+        shown = [f"  {condition}", accuracy, success, queries, words, *([points, p] if compares else [])]
+        table.add_row(*(Text(cell) for cell in shown))
         previous = model
     return table
 
@@ -260,7 +261,7 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 def csv_text(report: Report) -> str:
     """The main table with full precision, one line a model, data set and condition."""
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = csv.writer(stream)
     writer.writerow(COLUMNS)
     for row in rows(report):
         writer.writerow([_csv_cell(column(row)) for column in COLUMNS.values()])

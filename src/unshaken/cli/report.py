@@ -1,0 +1,29 @@
+"""`unshaken report`: one report from the results of several runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of evaluate, or their report.json files.")],
+    out: Annotated[Path, typer.Option(help="The suffix decides: .html .md .tex .csv .json.")] = Path("report.html"),
+    figures: Annotated[Path | None, typer.Option(help="Also write figures, as PNG and SVG, into this folder.")] = None,
+) -> None:
+    """Merge the results of runs, compare their models on shared examples, and write one report."""
+    from rich.console import Console
+
+    from unshaken.reports import Report, merge
+    from unshaken.reports.figures import report_figures, save_figure
+
+    merged = merge([Report.load(run) for run in runs])
+    merged.save(out)
+    if figures is not None:
+        for name, figure in report_figures(merged).items():
+            save_figure(figure, figures / name)
+    console = Console()
+    console.print(merged)
+    console.print(f"Report: {out}", markup=False)

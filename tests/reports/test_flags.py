@@ -1,0 +1,149 @@
+"""A planted flag of every kind is found, and a clean run raises none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from report_parts import TRAINED_ON, made_evaluation, run
+
+from unshaken.reports import FLAGS, Report
+from unshaken.reports.results import Evaluation, Recheck
+
+
+def clean() -> Evaluation:
+    """An implicit model, attacked directly, by transfer and through its solver, with new substitutions."""
+    evaluation = made_evaluation(run("xxxxxooooo"), run("xxxoooooooo"[:10], "transfer"), run("xxxxoooooo", "hull"))
+    return replace(evaluation, model=replace(evaluation.model, connection={"layers": "1-2", "theta": 1.0}))
+
+
+def three_seeds(evaluation: Evaluation) -> list[Evaluation]:
+    return [
+        replace(
+            evaluation,
+            model=replace(
+                evaluation.model,
+                fingerprint=f"{seed}" * 64,
+                training=replace(evaluation.model.training, seed=seed),
+            ),
+        )
+        for seed in range(3)
+    ]
+
+
+def change_first_run(evaluation: Evaluation, **changes: object) -> Evaluation:
+    return replace(evaluation, attacks=(replace(evaluation.attacks[0], **changes), *evaluation.attacks[1:]))
+
+
+def no_white_box(evaluation: Evaluation) -> Evaluation:
+    return replace(evaluation, attacks=evaluation.attacks[:2])
+
+
+def strong_transfer(evaluation: Evaluation) -> Evaluation:
+    return replace(evaluation, attacks=(evaluation.attacks[0], run("xxxxxxoooo", "transfer"), evaluation.attacks[2]))
+
+
+def stopped_early(evaluation: Evaluation) -> Evaluation:
+    """Two successes in the last quarter of the budget, and survivors who used all of it."""
+    results = tuple(
+        replace(item, queries=100 if item.outcome == "failure" else 95 if index < 2 else 10)
+        for index, item in enumerate(evaluation.attacks[0].results)
+    )
+    settings = {**evaluation.attacks[0].settings, "query_budget": 100}
+    return change_first_run(evaluation, results=results, settings=settings)
+
+
+def larger_search(evaluation: Evaluation) -> Evaluation:
+    small, large = run("xooooooooo", "genetic", population=10), run("xxxxxooooo", "genetic", population=60)
+    return replace(evaluation, attacks=(*evaluation.attacks, small, large))
+
+
+def constant(evaluation: Evaluation) -> Evaluation:
+    """Answers 0 to everything: as good as the most frequent label."""
+    predictions = tuple(replace(row, prediction=0) for row in evaluation.predictions)
+    return replace(evaluation, predictions=predictions, attacks=())
+
+
+def flat_scores(evaluation: Evaluation) -> Evaluation:
+    return change_first_run(
+        evaluation, rechecks=(Recheck(variant="margin scoring", total=10, held=5, held_by_variant=1),)
+    )
+
+
+def margin_breaks_more(evaluation: Evaluation) -> Evaluation:
+    twin = run("xxxxxxxxxo", scoring="margin")
+    weak = change_first_run(evaluation, settings={**evaluation.attacks[0].settings, "scoring": "probability"})
+    return replace(weak, attacks=(*weak.attacks, twin))
+
+
+def seen_substitutions(evaluation: Evaluation) -> Evaluation:
+    runs = tuple(replace(item, settings={**item.settings, "substitutions": TRAINED_ON}) for item in evaluation.attacks)
+    return replace(evaluation, attacks=runs)
+
+
+PLANTED = [
+    ("inference-loop", no_white_box),
+    ("randomness", lambda item: replace(item, probes=replace(item.probes, repeat_difference=0.1))),
+    ("batch-dependence", lambda item: replace(item, probes=replace(item.probes, batch_difference=0.05))),
+    ("transfer-beats-direct", strong_transfer),
+    ("more-budget-helps", stopped_early),
+    ("more-budget-helps", larger_search),
+    ("below-majority", constant),
+    ("miscalibration", flat_scores),
+    ("miscalibration", margin_breaks_more),
+    ("same-substitutions", seen_substitutions),
+    ("truncated-substitutions", lambda item: change_first_run(item, truncated_swaps=(2, 5))),
+]
+
+
+def test_a_clean_run_raises_none_and_checks_everything() -> None:
+    report = Report(evaluations=tuple(three_seeds(clean())))
+    assert report.flags == ()
+    assert {check.flag for check in report.checks} == set(FLAGS)
+    assert {check.verdict for check in report.checks} == {"clear"}
+
+
+@pytest.mark.parametrize(("flag", "plant"), PLANTED, ids=[f"{flag}-{plant.__name__}" for flag, plant in PLANTED])
+def test_a_planted_flag_is_found_with_evidence_and_cure(flag: str, plant: object) -> None:
+    report = Report(evaluations=tuple(three_seeds(plant(clean()))))  # type: ignore[operator]
+    raised = {check.flag for check in report.flags}
+    # Without its attacks a connected model also lacks the one through its solver.
+    assert raised == ({flag, "inference-loop"} if plant is constant else {flag})
+    for check in report.flags:
+        assert check.evidence
+        assert check.settle
+        assert check.subject
+
+
+def test_fewer_than_three_seeds_is_a_flag() -> None:
+    two = Report(evaluations=tuple(three_seeds(clean())[:2]))
+    assert [check.flag for check in two.flags] == ["few-seeds"]
+    assert "2 training seeds" in two.flags[0].evidence
+
+
+def test_every_flag_is_planted_somewhere() -> None:
+    assert {flag for flag, _ in PLANTED} | {"few-seeds"} == set(FLAGS)
+
+
+def test_missing_evidence_is_unknown_not_clear() -> None:
+    bare = made_evaluation(replace(run("xxxoooo---"), rechecks=(), truncated_swaps=None), wrong=(7, 8, 9))
+    bare = replace(bare, model=replace(bare.model, training=None))
+    unknown = {check.flag for check in Report(evaluations=(bare,)).checks if check.verdict == "unknown"}
+    assert unknown == {"transfer-beats-direct", "miscalibration", "same-substitutions", "truncated-substitutions"}
+
+
+def test_a_saturated_search_is_clear_and_a_single_search_size_unknown() -> None:
+    same = [run("xxxooooooo", "genetic", population=size) for size in (10, 60)]
+    checks = {
+        check.subject: check
+        for check in Report(evaluations=(made_evaluation(*same),)).checks
+        if check.flag == "more-budget-helps"
+    }
+    assert checks["model-0 on made, genetic (population=60)"].verdict == "clear"
+    assert checks["model-0 on made, genetic (population=10)"].verdict == "unknown"
+
+
+def test_an_explicit_connection_has_no_loop() -> None:
+    evaluation = no_white_box(clean())
+    evaluation = replace(evaluation, model=replace(evaluation.model, connection={"layers": "all", "theta": 0}))
+    assert "inference-loop" not in {check.flag for check in Report(evaluations=(evaluation,)).flags}

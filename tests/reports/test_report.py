@@ -1,0 +1,166 @@
+"""Results <-> JSON, errors with their path, merging, and nothing overwritten half-way."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from report_parts import made_evaluation, run
+
+from unshaken.errors import UnshakenError
+from unshaken.reports import SCHEMA_VERSION, Report, merge
+
+
+@pytest.fixture
+def report() -> Report:
+    first = made_evaluation(run("xxxxxooo--"), run("xxooooxx--", "genetic", population=4), model="plain", wrong=(8, 9))
+    second = made_evaluation(run("xooooooo!-"), run("oooooooo!-", "genetic", population=4), model="hard", wrong=(9,))
+    return Report(evaluations=(first, second))
+
+
+def test_json_round_trip_keeps_every_fact(report: Report, tmp_path: Path) -> None:
+    path = report.save(tmp_path / "report.json")
+    loaded = Report.load(path)
+    assert loaded == report
+    assert loaded.comparisons == report.comparisons
+    assert loaded.checks == report.checks
+    assert Report.load(tmp_path) == report  # a folder stands for its report.json
+
+
+def test_the_file_says_what_a_reviewer_asks_for(report: Report, tmp_path: Path) -> None:
+    value = json.loads(report.save(tmp_path / "report.json").read_text())
+    assert value["schema_version"] == SCHEMA_VERSION
+    evaluation = value["evaluations"][0]
+    assert evaluation["model"]["fingerprint"]
+    assert evaluation["data"]["fingerprint"]
+    assert evaluation["predictions"][0]["id"] == "id0"
+    assert evaluation["attacks"][0]["settings"]["substitutions"]["fingerprint"]
+    assert evaluation["environment"]["libraries"]
+    assert value["derived"]["comparisons"][0]["p_value"] is not None
+    assert {check["flag"] for check in value["derived"]["checks"]} >= {"few-seeds"}
+
+
+def test_accuracies_count_what_they_say(report: Report) -> None:
+    first, second = report.evaluations
+    assert (first.accuracy("clean").hits, first.accuracy("clean").total) == (8, 10)
+    assert first.accuracy("pwws").hits == 3
+    assert first.accuracy("worst case").hits == 1  # id5 alone stands both
+    # The attack on id8 ended in an error: it proves nothing and is left out.
+    assert (second.accuracy("pwws").hits, second.accuracy("pwws").total) == (7, 9)
+    assert (second.accuracy("worst case").hits, second.accuracy("worst case").total) == (7, 9)
+
+
+def test_comparisons_are_paired_on_shared_examples(report: Report) -> None:
+    found = {item.condition: item for item in report.comparisons}
+    pwws = found["pwws"]
+    assert pwws.total == 9
+    assert (pwws.only_reference, pwws.only_model) == (0, 4)
+    assert pwws.difference == pytest.approx(4 / 9)
+    # Four of four differing examples: exact p is 2 * 0.5**4, mid-p half of it.
+    assert pwws.p_value == pytest.approx(0.5**4)
+    assert pwws.p_adjusted >= pwws.p_value
+
+
+def test_attacks_with_other_settings_are_not_compared(report: Report) -> None:
+    first, second = report.evaluations
+    other = replace(second.attacks[0], settings={**second.attacks[0].settings, "query_budget": 5})
+    changed = Report(evaluations=(first, replace(second, attacks=(other, second.attacks[1]))))
+    assert {item.condition for item in changed.comparisons} == {"clean", "genetic"}
+
+
+def corrupt(value: dict, path: list, new: object) -> dict:
+    value = copy.deepcopy(value)
+    place = value
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = new
+    return value
+
+
+@pytest.mark.parametrize(
+    ("path", "new", "message"),
+    [
+        (["schema_version"], 99, "schema version 99, this release reads 1"),
+        (["evaluations"], {}, "'evaluations' is missing or not a list"),
+        (
+            ["evaluations", 0, "predictions", 3, "label"],
+            "x",
+            r"evaluations\[0\].predictions\[3\].label: expected a whole",
+        ),
+        (["evaluations", 0, "predictions", 3, "label"], True, r"predictions\[3\].label: expected a whole number"),
+        (["evaluations", 0, "model", "fingerprnt"], "x", "unknown key 'fingerprnt'; did you mean 'fingerprint'"),
+        (["evaluations", 0, "model"], {"name": "x"}, "the key 'fingerprint' is missing"),
+        (["evaluations", 0, "attacks", 0, "results", 0, "example_id"], "ghost", "no prediction has the id 'ghost'"),
+        (["evaluations", 0, "attacks", 0, "results", 0, "outcome"], "maybe", "'maybe' is none of 'skipped'"),
+        (["evaluations", 0, "attacks", 0, "results", 0], 3, r"attacks\[0\].results\[0\]: expected an object, got 3"),
+        (["evaluations", 0, "attacks"], 3, "attacks: expected a list, got 3"),
+        (["evaluations", 0], [], r"evaluations\[0\]: expected an object"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_key(
+    report: Report, path: list, new: object, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(corrupt(report.to_json(), path, new)))
+    with pytest.raises(UnshakenError, match=message):
+        Report.load(file)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "{", '"x"'])
+def test_what_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(content)
+    with pytest.raises(UnshakenError, match=str(file)):
+        Report.load(file)
+
+
+def test_an_unknown_suffix_is_refused(report: Report, tmp_path: Path) -> None:
+    with pytest.raises(UnshakenError, match=r"known: \.json, \.md, \.tex, \.csv, \.html"):
+        report.save(tmp_path / "report.docx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(report: Report, tmp_path: Path) -> None:
+    path = report.save(tmp_path / "report.json")
+    before = path.read_bytes()
+    broken = replace(report.evaluations[0], seconds=float("nan"))  # JSON has no NaN
+    with pytest.raises(ValueError, match="JSON"):
+        Report(evaluations=(broken,)).save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_merge_joins_attacks_of_one_model_and_keeps_others_apart(report: Report) -> None:
+    first, second = report.evaluations
+    alone = [replace(first, attacks=(item,)) for item in first.attacks]
+    merged = merge([Report(evaluations=(item,)) for item in (*alone, first, second)])
+    assert merged == report
+
+
+def test_merge_refuses_contradicting_answers(report: Report) -> None:
+    first = report.evaluations[0]
+    other = replace(first, predictions=(replace(first.predictions[0], prediction=1), *first.predictions[1:]))
+    with pytest.raises(UnshakenError, match="disagree on 1 of 10 clean answers"):
+        merge([Report(evaluations=(first,)), Report(evaluations=(other,))])
+
+
+def test_merging_nothing_is_an_error() -> None:
+    with pytest.raises(UnshakenError, match="nothing to report"):
+        merge([])
+
+
+def test_models_that_share_a_name_are_told_apart(report: Report) -> None:
+    first, second = report.evaluations
+    twin = replace(second, model=replace(second.model, name=first.model.name))
+    assert list(Report(evaluations=(first, twin)).model_names.values()) == ["plain-0 [plain-]", "plain-0 [hard-0]"]
+
+
+def test_seeds_of_one_method_are_summarised() -> None:
+    seeds = [made_evaluation(run("xxxxx-----"), seed=seed, wrong=tuple(range(5, 5 + seed))) for seed in range(3)]
+    spread = {item.condition: item.accuracy for item in Report(evaluations=tuple(seeds)).spreads}["clean"]
+    assert spread.values == (1.0, 0.9, 0.8)
+    assert spread.mean == pytest.approx(0.9)
+    assert spread.std == pytest.approx(0.1)
