@@ -19,8 +19,23 @@ class DefenceRow:
     reads_texts: bool = False  # needs examples and a tokenizer
     regression: bool = True  # defined for float labels
     calls_backward: bool = False  # several backward passes a step
-    per_example: bool = True  # without noise and dropout, a batch's loss is the mean of its examples' losses
-    without_noise: Callable[[], Any] | None = None  # the same defence with nothing drawn at random, where it has one
+    without_noise: Callable[[], Any] | None = None  # a form that draws next to nothing at random, and without dropout
+    # has for its loss the mean over the batch of each example's own; none where examples interact
+
+
+def solvers() -> list[Any]:
+    """Each solver with steps enough to converge on an easy problem."""
+    from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
+
+    return [
+        FixedPoint(steps=80),
+        FixedPoint(steps=160, damping=0.5),
+        Anderson(steps=14, window=8),
+        Anderson(steps=20, window=4, damping=0.7),
+        Broyden(steps=16),
+        NewtonKrylov(steps=4, krylov=5),
+        GradientDescent(steps=800, rate=0.2),
+    ]
 
 
 def defences() -> list[DefenceRow]:
@@ -45,30 +60,42 @@ def defences() -> list[DefenceRow]:
     return [
         DefenceRow(name="standard", make=Standard, without_noise=Standard),
         DefenceRow(name="freelb", make=FreeLB, calls_backward=True, without_noise=lambda: FreeLB(init_magnitude=0)),
-        DefenceRow(name="smart", make=SMART),
+        DefenceRow(name="smart", make=SMART, without_noise=lambda: SMART(noise=1e-12)),
         DefenceRow(name="smart-bregman", make=lambda: SMART.paper(weight=3)),
-        DefenceRow(name="r3f", make=R3F, regression=False),
-        DefenceRow(name="r4f", make=R4F, regression=False),
+        DefenceRow(name="r3f", make=R3F, regression=False, without_noise=lambda: R3F(eps=1e-9)),
+        DefenceRow(name="r4f", make=R4F, regression=False, without_noise=lambda: R4F(eps=1e-9)),
         DefenceRow(
             name="creat", make=CreAT, without_noise=lambda: CreAT(init_std=0, cosine_reduction="mean", max_norm=0.2)
         ),
-        DefenceRow(name="infobert", make=InfoBERT, calls_backward=True, per_example=False),
-        DefenceRow(name="ascc", make=lambda: ASCC(substitutions=words, steps=3), reads_texts=True, regression=False),
+        DefenceRow(name="infobert", make=InfoBERT, calls_backward=True),
+        DefenceRow(
+            name="ascc",
+            make=lambda: ASCC(substitutions=words, steps=3),
+            reads_texts=True,
+            regression=False,
+            without_noise=lambda: ASCC(substitutions=words, steps=3, init="clean", objective="ce", sparsity=0),
+        ),
         DefenceRow(name="rift", make=lambda: RIFT(substitutions=words, steps=3), reads_texts=True, regression=False),
         DefenceRow(name="rift-fast", make=lambda: RIFT.fast(substitutions=words), reads_texts=True, regression=False),
-        DefenceRow(name="swap", make=lambda: SWAP(substitutions=words), reads_texts=True, regression=False),
+        DefenceRow(
+            name="swap",
+            make=lambda: SWAP(substitutions=words),
+            reads_texts=True,
+            regression=False,
+            without_noise=lambda: SWAP(substitutions=words),
+        ),
         DefenceRow(
             name="swap-informative",
             make=lambda: SWAP(substitutions=words, variants=2) + InformativeTerm(alpha=0.2),
             reads_texts=True,
             regression=False,
         ),
-        DefenceRow(name="informative", make=lambda: InformativeTerm(on="clean"), regression=False, per_example=False),
+        DefenceRow(name="informative", make=lambda: InformativeTerm(on="clean"), regression=False),
         DefenceRow(name="ptwd", make=PTWD, without_noise=PTWD),
         DefenceRow(
             name="ptwd-decoupled",
             make=lambda: PTWD(form="l2_squared", decoupled=True),
             without_noise=lambda: PTWD(form="l2_squared", decoupled=True),
         ),
-        DefenceRow(name="mixout", make=Mixout),
+        DefenceRow(name="mixout", make=Mixout, without_noise=lambda: Mixout(p=0)),
     ]
