@@ -9,19 +9,17 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from unshaken.defences.base import Step, kl_divergence, log_probabilities
 from unshaken.names import build
-from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions import SUBSTITUTIONS, Substitutions, default_substitutions
 
 
 def resolve(substitutions: Substitutions | str | None) -> Substitutions:
     """A substitution set from what a user gave: itself, its specification, or nothing."""
-    if isinstance(substitutions, Substitutions):
-        return substitutions
-    from unshaken.substitutions import SUBSTITUTIONS, default_substitutions
-
     if substitutions is None:
         return default_substitutions()
-    made: Substitutions = build("substitutions", substitutions, SUBSTITUTIONS)
-    return made
+    if isinstance(substitutions, str):
+        made: Substitutions = build("substitutions", substitutions, SUBSTITUTIONS)
+        return made
+    return substitutions
 
 
 def publish_halves(step: Step, output: Any) -> tuple[Any, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unshaken.defences.adversary import agreement, publish_halves, resolve
@@ -62,6 +64,9 @@ class ASCC(Defence):
     columns: tuple[int, ...] | None = None
 
     publishes = ("clean", "adversarial")
+    memory: ClassVar[
+        Tensor
+    ]  # mixing logits by label and token, where `warm_start` keeps them: (labels, vocabulary, slots)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,26 +113,25 @@ class ASCC(Defence):
 
     def _worst(self, step: Step, hull: Hull) -> Tensor:
         """Mixing logits of the worst point found. (words, slots)"""
-        logits = lambda: step.forward(step.core).logits  # noqa: E731
-        with evaluation_mode(step.core) if not self.attack_dropout else torch.enable_grad():
-            if self.objective == "kl":
-                with torch.no_grad():
-                    clean = log_probabilities(logits())
-                gain = lambda found: kl_divergence(clean, log_probabilities(found))  # noqa: E731
-            else:
-                gain = lambda found: step.task_loss(found, reduction="none")  # noqa: E731
-            start = self.search.first_guess(hull, step.max_length, step.progress)
-            slots = start.shape[1]
-            if self.warm_start:
-                # The first token stands for its word: with single pieces it is the word.
-                first = torch.zeros(len(hull), dtype=torch.long, device=start.device)
-                first.scatter_(0, hull.word_of.flip(0), hull.candidates[:, 0].flip(0))
-                word_rows = torch.zeros_like(first).scatter_(0, hull.word_of, hull.rows)
-                key = (step.labels[word_rows], first)
-                start = start + self.memory[key][:, :slots]
+
+        def logits() -> Tensor:
+            found: Tensor = step.forward(step.core).logits
+            return found
+
+        def gain(found: Tensor) -> Tensor:
+            if clean is None:
+                return step.task_loss(found, reduction="none")
+            return kl_divergence(clean, log_probabilities(found))
+
+        start = self.search.first_guess(hull, step.max_length, step.progress)
+        if self.warm_start:
+            first = torch.searchsorted(hull.word_of, torch.arange(len(hull), device=start.device))
+            known = (step.labels[hull.rows[first]], hull.candidates[first, 0])  # the first piece stands for its word
+            start = start + self.memory[known][:, : start.shape[1]]
+        with contextlib.nullcontext() if self.attack_dropout else evaluation_mode(step.core):
+            with torch.no_grad():
+                clean = log_probabilities(logits()) if self.objective == "kl" else None
             found = self.search(step.core, hull, start, logits, gain, area=step.inputs["input_ids"].numel())
-            if self.warm_start:
-                known = self.memory[key]
-                known[:, :slots] = found - found.mean(-1, keepdim=True)
-                self.memory[key] = known
+        if self.warm_start:
+            self.memory[known] = F.pad(found - found.mean(-1, keepdim=True), (0, SLOTS - found.shape[1]))
         return found

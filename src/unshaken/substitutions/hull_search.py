@@ -101,7 +101,7 @@ class HullMixer:
         if "token_type_ids" in signature.parameters:
             places["token_type_ids"] = spread(given.get("token_type_ids"))
         embedded: Tensor = self.block.forward(input_ids=hull.candidates.reshape(1, -1), **places)
-        return embedded.view(len(rows), slots, -1)
+        return embedded.view(len(rows), slots, embedded.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True)

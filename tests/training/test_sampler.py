@@ -1,0 +1,60 @@
+"""Balanced batches under every way in which accelerate cuts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import BatchSampler
+
+from unshaken.errors import UnshakenError
+from unshaken.training.sampler import ClassBalancedSampler
+
+LABELS = [0] * 50 + [1] * 30 + [2] * 7
+
+
+def is_balanced(rows: list[int]) -> bool:
+    counts = Counter(LABELS[row] for row in rows)
+    return max(counts[label] for label in range(3)) - min(counts[label] for label in range(3)) <= 1
+
+
+@pytest.mark.parametrize("batch_size", [2, 6, 8, 16])
+@pytest.mark.parametrize(("processes", "split"), [(1, False), (2, False), (2, True), (4, False)])
+def test_every_share_of_every_batch_is_balanced(batch_size: int, processes: int, split: bool) -> None:
+    batches = BatchSampler(ClassBalancedSampler(LABELS, seed=3), batch_size, drop_last=True)
+    shares = [list(BatchSamplerShard(batches, processes, index, split_batches=split)) for index in range(processes)]
+    assert len({len(share) for share in shares}) == 1
+    for share in shares:
+        assert all(is_balanced(batch) for batch in share)
+        for accumulated in (first + second for first, second in pairwise(share) if processes == 1):
+            assert is_balanced(accumulated)
+
+
+def test_an_epoch_repeats_small_classes_and_no_row_before_its_class_is_used_up() -> None:
+    rows = list(ClassBalancedSampler(LABELS))
+    assert len(rows) == len(LABELS)
+    counts = Counter(rows)
+    for label, size in enumerate((50, 30, 7)):
+        drawn = [counts[row] for row in range(len(LABELS)) if LABELS[row] == label]
+        assert max(drawn) - min(drawn) <= 1
+        assert sum(drawn) == 29
+        assert max(drawn) == -(-29 // size)
+
+
+def test_epochs_differ_and_can_be_repeated() -> None:
+    sampler = ClassBalancedSampler(LABELS, seed=1)
+    first = list(sampler)
+    sampler.set_epoch(1)
+    assert list(sampler) != first
+    sampler.set_epoch(0)
+    assert list(sampler) == first
+    assert list(ClassBalancedSampler(LABELS, seed=2)) != first
+
+
+def test_it_needs_classes() -> None:
+    with pytest.raises(UnshakenError, match="regression"):
+        ClassBalancedSampler([0.5, 1.0])
+    with pytest.raises(UnshakenError, match="two classes"):
+        ClassBalancedSampler([1, 1, 1])
