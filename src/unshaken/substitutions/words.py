@@ -20,10 +20,10 @@ _PIECES = regex.compile(
     | (?P<word>
           (?<!\S)['’](?:s|re|ve|ll|d|m|em|tis|twas|cause)(?![\p{L}\p{M}\p{N}])   # clitics set apart, as in "it 's"
         | \p{Han}
-        | [\p{L}\p{N}](?:(?!\p{Han})[\p{L}\p{M}\p{N}])*                          # letters with their marks, digits
+        | (?!\p{Han})[\p{L}\p{N}](?:(?!\p{Han})[\p{L}\p{M}\p{N}])*               # letters with their marks, digits
           (?:
-              ['’\-‐‑](?!\p{Han})[\p{L}\p{N}](?:(?!\p{Han})[\p{L}\p{M}\p{N}])*   # don't, well-made
-            | (?<=\p{N})[.,](?=\p{N})[\p{N}]+                                    # 3.5 and 1,000
+              (?:['’\-‐‑]|(?<=\p{N})[.,](?=\p{N}))                               # don't, well-made, 3.5 and 1,000
+              (?!\p{Han})[\p{L}\p{N}](?:(?!\p{Han})[\p{L}\p{M}\p{N}])*
           )*
         | \p{Regional_Indicator}{2}                                              # flags
         | \p{Extended_Pictographic}(?:[\p{Emoji_Modifier}\uFE0F]|\u200D\p{Extended_Pictographic})*
