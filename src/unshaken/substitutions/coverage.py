@@ -38,8 +38,7 @@ def coverage(substitutions: Substitutions, examples: Examples, frozen_columns: C
     """Measure what `substitutions` reach in `examples`; words of frozen columns do not count.
 
     Example:
-        >>> coverage(WordNet(), examples).share_of_words
-        0.39...
+        >>> coverage(WordNet(), load_task("sst2").validation).share_of_words
     """
     if not len(examples):
         raise UnshakenError(f"{examples.name} has no example, so no coverage can be measured")
@@ -56,7 +55,7 @@ def coverage(substitutions: Substitutions, examples: Examples, frozen_columns: C
         choices=sum(map(sum, attackable)) / total if total else 1.0,
         log10_space=mean(math.fsum(map(math.log10, of_example)) for of_example in attackable),
         share_of_words=total / words if words else 0.0,
-        share_of_examples=mean(map(bool, attackable)),
+        share_of_examples=sum(map(bool, attackable)) / len(attackable),
     )
 
 

@@ -27,7 +27,7 @@ class SentenceEncoder:
     Example:
         >>> encoder = SentenceEncoder.load()
         >>> encoder.cosine(["a good film"], ["a great movie"])
-        [0.87...]
+        [0.84...]
     """
 
     def __init__(self, name: str, batch_size: int = 64) -> None:
