@@ -76,7 +76,8 @@ class InformativeTerm(Regulariser):
         if self.feature == "pooled" and getattr(encoder, "pooler", None) is None:
             raise UnshakenError(f"{type(encoder).__name__} has no pooler; use feature='cls'")
         self.teacher = frozen_copy(encoder)
-        width, pairs = encoder.config.hidden_size, num_labels if self.conditional else 1  # type: ignore[union-attr]
+        width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
+        pairs = num_labels if self.conditional else 1
         self.student_projections = nn.ModuleList(_projection(width) for _ in range(pairs))
         self.teacher_projections = nn.ModuleList(_projection(width) for _ in range(pairs))
 
@@ -107,7 +108,7 @@ class InformativeTerm(Regulariser):
             scores = widened(s @ t.T) / self.temperature  # (batch student, batch teacher)
             # A row outside the class is compared with itself alone, which costs exactly 0.
             scores = scores.masked_fill(~(member[:, None] & member[None, :] | itself), -torch.inf)
-            nce = -sum(scores.log_softmax(axis).diagonal() for axis in self._axes) / len(self._axes)
+            nce = -torch.stack([scores.log_softmax(axis).diagonal() for axis in self._axes]).mean(0)  # (batch,)
             counts = (member.sum() >= 2).to(scores.dtype)
             total = total + counts * nce.sum() / member.sum().clamp_min(1)
             classes = classes + counts

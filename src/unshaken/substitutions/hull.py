@@ -287,8 +287,8 @@ class HullBuilder:
                 continue
             usable = usable[:SLOTS]
             for piece, token in enumerate(tokens):
-                ids = [pieces[piece] for pieces in usable]
-                candidates.append(ids + ids[:1] * (SLOTS - len(ids)))
+                filled = [pieces[piece] for pieces in usable]
+                candidates.append(filled + filled[:1] * (SLOTS - len(filled)))
                 columns.append(token)
                 word_of.append(len(kept))
             kept.append((column, position, tuple(fitting[ids] for ids in usable)))

@@ -1,0 +1,46 @@
+"""A Markdown table from the lines of a trial: `python experiments/defence_table.py trial.jsonl`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+COLUMNS = (
+    ("clean", "validation", "clean"),
+    ("clean", "advglue", "AdvGLUE"),
+    ("pwws", "accuracy", "PWWS"),
+    ("genetic", "accuracy", "Genetic"),
+    ("genetic-wordnet", "accuracy", "Genetic, WordNet"),
+    ("genetic-typos", "accuracy", "Genetic, typos"),
+)
+
+
+def main(path: str) -> None:
+    values: dict[tuple[str, str], dict[tuple[str, str], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for text in Path(path).read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        for key, value in line.items():
+            if isinstance(value, int | float) and key != "seed":  # a repeated run replaces its first try
+                values[line["encoder"], line["defence"]][line["stage"], key][line["seed"]] = value
+    print(f"| encoder | defence | seeds | {' | '.join(title for *_, title in COLUMNS)} | train s | MiB |")
+    print("|---" * (len(COLUMNS) + 5) + "|")
+    for (encoder, defence), found in sorted(values.items()):
+        cells = [spread(found[stage, key], 100) for stage, key, _ in COLUMNS]
+        cells += [spread(found["train", "seconds"], 1), spread(found["train", "memory_mib"], 1)]
+        print(f"| {encoder} | {defence} | {len(found['train', 'seconds'])} | {' | '.join(cells)} |")
+
+
+def spread(by_seed: dict[int, float], scale: float) -> str:
+    """Mean and standard deviation over seeds."""
+    if not by_seed:
+        return ""
+    numbers = [scale * value for value in by_seed.values()]
+    deviation = f" ± {statistics.stdev(numbers):.1f}" if len(numbers) > 1 else ""
+    return f"{statistics.mean(numbers):.1f}{deviation}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
