@@ -60,7 +60,8 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
         _numbers(evaluations) if evaluations else "Not evaluated yet: run `unshaken evaluate` on this folder.",
     ]
     if report is not None:
-        flags = [check for check in report.flags if any(item.model.name in check.subject for item in evaluations)]
+        subjects = tuple(f"{name} on " for item in evaluations for name in (report.name_of(item), item.model.method))
+        flags = [check for check in report.flags if check.subject.startswith(subjects)]
         parts += [
             f"- **{check.flag}**: {escape_markdown(check.evidence)}. {check.settle.capitalize()}." for check in flags
         ]

@@ -1,0 +1,248 @@
+"""`evaluate` on real victims and real attacks: its numbers, its probes, resuming, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from report_parts import WORDS, examples, save_model, small_texts, tiny_model, tokenizer
+from transformers import BertForSequenceClassification
+
+from unshaken.attacks import PWWS, Genetic
+from unshaken.attacks.victim import Victim
+from unshaken.connections import Connection, connect
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.reports import Report, TrainingRecord, evaluate
+from unshaken.reports.evaluation import _Run
+from unshaken.reports.probes import truncated_swaps, visible_words
+from unshaken.substitutions import Dictionary
+
+SETS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"], "plot": ["film"]})
+POSITIVE = {"good", "fine", "great"}
+
+
+def keyword_victim(name: str = "keywords", blind_to: str = "") -> Victim:
+    """Answers by counting good words; `blind_to` words count for nothing."""
+
+    def probabilities(texts: list[str]) -> np.ndarray:
+        counts = [
+            sum((word in POSITIVE) - (word == "fine") * 2 * (word != blind_to) for word in text.split())
+            for text in texts
+        ]
+        positive = 1 / (1 + np.exp(-np.array(counts, dtype=float) + 0.5))
+        return np.stack([1 - positive, positive], axis=1)
+
+    return Victim.from_callable(probabilities, 2, name=name)
+
+
+def keyword_examples() -> Examples:
+    return examples([1, 1, 0, 0, 1], ["a good film", "the great plot", "a bad film", "the plot", "a fine film"])
+
+
+def model_examples(model: BertForSequenceClassification, count: int = 16) -> Examples:
+    """Texts labelled with the model's own answers, so that it is right about each of them."""
+    texts = small_texts(count)
+    with torch.no_grad():
+        answers = model(**tokenizer()(texts, padding=True, return_tensors="pt")).logits.argmax(-1)
+    return examples(answers.tolist(), texts)
+
+
+def test_numbers_are_those_of_the_victim_and_the_attack() -> None:
+    victim, data = keyword_victim(), keyword_examples()
+    report = evaluate(victim, data, [PWWS(substitutions=SETS)])
+    (result,) = report.evaluations
+    answers = victim.log_probabilities(data.texts).argmax(-1).tolist()
+    assert [row.prediction for row in result.predictions] == answers
+    direct = PWWS(substitutions=SETS)(victim, data)
+    assert [item.outcome for item in result.attacks[0].results] == [item.outcome for item in direct]
+    assert result.accuracy("pwws").value == direct.accuracy_under_attack
+    assert result.clean.value == direct.clean_accuracy
+    assert result.data.fingerprint == data.fingerprint
+    assert result.attacks[0].settings["substitutions"]["fingerprint"] == SETS.fingerprint
+    assert torch.__version__.startswith(result.environment["libraries"]["torch"].split("+")[0])
+
+
+def test_several_models_and_sets_stand_side_by_side() -> None:
+    sets = {"first": keyword_examples(), "second": keyword_examples()[:4]}
+    report = evaluate([keyword_victim("one"), keyword_victim("two", blind_to="fine")], sets, [PWWS(substitutions=SETS)])
+    assert [(item.data.name, item.model.name) for item in report.evaluations] == [
+        ("first", "one"),
+        ("first", "two"),
+        ("second", "one"),
+        ("second", "two"),
+    ]
+    assert {(item.data, item.condition) for item in report.comparisons} == {
+        (data, condition) for data in sets for condition in ("clean", "pwws")
+    }
+
+
+def test_a_static_adversarial_set_is_answered_by_group_and_not_attacked() -> None:
+    rows = [
+        Example(id=f"{number}", texts=(text,), label=1, group=group, original=("a good film",))
+        for number, (text, group) in enumerate(
+            [("a fine film", "word"), ("a great film", "word"), ("good good", "human")]
+        )
+    ]
+    report = evaluate(keyword_victim(), Examples(rows=tuple(rows), name="adv"), [PWWS(substitutions=SETS)])
+    (result,) = report.evaluations
+    assert result.attacks == ()
+    assert {name: (share.hits, share.total) for name, share in result.groups.items()} == {
+        "word": (1, 2),
+        "human": (1, 1),
+    }
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, attacks = (
+        keyword_examples(),
+        [PWWS(substitutions=SETS), Genetic(substitutions=SETS, population=4, generations=2)],
+    )
+    whole = evaluate(keyword_victim(), data, attacks, out=tmp_path / "whole")
+
+    attack = _Run._attack
+    done: list[str] = []
+
+    def die_at_the_second(self: _Run, chosen: PWWS, visible: object) -> object:
+        if done:
+            raise KeyboardInterrupt
+        done.append(chosen.name)
+        return attack(self, chosen, visible)
+
+    monkeypatch.setattr(_Run, "_attack", die_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(keyword_victim(), data, attacks, out=tmp_path / "cut")
+    assert not (tmp_path / "cut" / "report.json").exists()
+    asked: list[str] = []
+    monkeypatch.setattr(
+        _Run, "_attack", lambda self, item, visible: asked.append(item.name) or attack(self, item, visible)
+    )
+    resumed = evaluate(keyword_victim(), data, attacks, out=tmp_path / "cut", resume=True)
+    assert asked == ["genetic"]  # what was finished is read back
+    assert [row.prediction for row in resumed.evaluations[0].predictions] == [
+        row.prediction for row in whole.evaluations[0].predictions
+    ]
+    for one, other in zip(resumed.evaluations[0].attacks, whole.evaluations[0].attacks, strict=True):
+        assert one.settings == other.settings
+        assert [replace(item, seconds=0) for item in one.results] == [
+            replace(item, seconds=0) for item in other.results
+        ]
+    assert Report.load(tmp_path / "cut") == resumed
+
+
+def test_a_finished_folder_is_not_overwritten(tmp_path: Path) -> None:
+    evaluate(keyword_victim(), keyword_examples(), out=tmp_path)
+    before = (tmp_path / "report.json").read_bytes()
+    with pytest.raises(UnshakenError, match="exists; resume it"):
+        evaluate(keyword_victim(), keyword_examples(), out=tmp_path)
+    assert (tmp_path / "report.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (Examples(rows=(), name="none"), "none is empty"),
+        (examples([0, 2], ["a film", "b film"], label_names=()), "has the label 2, keywords has 2 classes only"),
+        (Examples(rows=(Example(id="1", texts=("a",), label=0.5),), name="scores"), "targets instead of classes"),
+        ({}, "no examples"),
+    ],
+)
+def test_bad_input_is_refused(rows: Examples, message: str) -> None:
+    with pytest.raises(UnshakenError, match=message):
+        evaluate(keyword_victim(), rows)
+
+
+def test_swapped_class_names_are_refused() -> None:
+    model = tiny_model(id2label={0: "positive", 1: "negative"}, label2id={"positive": 0, "negative": 1})
+    with pytest.raises(UnshakenError, match="counts its classes as positive, negative"):
+        evaluate(Victim.from_model(model, tokenizer(), name="swapped"), examples([0, 1, 0]))
+
+
+# ---------------------------------------------------------------------------------- flags from real victims
+
+
+def raised(report: Report) -> set[str]:
+    return {check.flag for check in report.flags}
+
+
+def test_three_seeds_of_a_sound_model_raise_no_flag(tmp_path: Path) -> None:
+    data = model_examples(tiny_model())
+    assert 0 < sum(data.labels) < len(data)
+    victims = [
+        Victim.from_pretrained(
+            save_model(
+                tmp_path / str(seed),
+                tiny_model(seed, noise=1e-4),
+                TrainingRecord(method="tiny", seed=seed, base_model="none", task="made"),
+            )
+        )
+        for seed in range(3)
+    ]
+    report = evaluate(victims, data, [PWWS(substitutions=SETS)], recheck=8)
+    assert report.flags == ()
+    verdicts = {check.flag: check.verdict for check in report.checks}
+    assert verdicts["few-seeds"] == verdicts["randomness"] == verdicts["batch-dependence"] == "clear"
+    assert verdicts["truncated-substitutions"] == verdicts["miscalibration"] == "clear"
+
+
+def test_dropout_left_on_is_found() -> None:
+    victim = Victim.from_model(tiny_model(hidden_dropout_prob=0.3), tokenizer(), name="noisy")
+    victim.model.train()
+    assert "randomness" in raised(evaluate(victim, examples([0, 1] * 6)))
+
+
+class Unmasked(BertForSequenceClassification):
+    """Reads its padding."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **rest: torch.Tensor) -> object:
+        return super().forward(input_ids=input_ids, attention_mask=torch.ones_like(attention_mask), **rest)
+
+
+def test_a_model_that_reads_padding_is_found() -> None:
+    model = tiny_model()
+    masked = Victim.from_model(model, tokenizer(), name="masked")
+    assert "batch-dependence" not in raised(evaluate(masked, examples([0, 1] * 6)))
+    model.__class__ = Unmasked
+    unmasked = Victim.from_model(model, tokenizer(), name="unmasked")
+    assert "batch-dependence" in raised(evaluate(unmasked, examples([0, 1] * 6)))
+
+
+def test_a_connected_model_is_found() -> None:
+    model = connect(tiny_model(), Connection(layers="2"))
+    report = evaluate(Victim.from_model(model.eval(), tokenizer(), name="connected"), examples([0, 1] * 6))
+    check = next(item for item in report.flags if item.flag == "inference-loop")
+    assert "layers" in check.evidence
+    assert report.evaluations[0].model.connection is not None
+
+
+def test_saturated_scores_are_found_by_a_recheck() -> None:
+    """Probabilities of exactly 1 give every candidate the same score, so the search takes the first and fails."""
+
+    def probabilities(texts: list[str]) -> np.ndarray:
+        words = [text.split() for text in texts]
+        lead = np.array([100.0 - 30 * row.count("great") if len(row) > 1 else -5.0 for row in words])
+        return np.stack([1 / (1 + np.exp(lead)), 1 / (1 + np.exp(-lead))], axis=1)
+
+    victim = Victim.from_callable(probabilities, 2, name="sharp")
+    texts = [f"good good good good {word}" for word in WORDS[9:14]] + [*WORDS[9:14]]
+    data = examples([1] * 5 + [0] * 5, texts)
+    blind = PWWS(substitutions=SETS, scoring="probability")
+    report = evaluate(victim, data, [blind], recheck=10)
+    assert "miscalibration" in raised(report)
+    held = {item.variant: (item.held, item.held_by_variant) for item in report.evaluations[0].attacks[0].rechecks}
+    assert held["margin scoring"] == held["temperature 10"] == (10, 5)
+    assert "miscalibration" not in raised(evaluate(victim, data, [replace(blind, scoring="margin")], recheck=10))
+
+
+def test_swaps_behind_the_truncation_are_counted() -> None:
+    victim = Victim.from_model(tiny_model(), tokenizer(), name="short", max_length=8)
+    data = examples([0], ["the film was very truly a good plot the film was very good"])
+    result = PWWS(substitutions=SETS)(victim, data)[0]
+    seen = visible_words(victim, data)
+    planted = [replace(result, swaps=((0, 1, "film", "movie"), (0, 6, "good", "fine"), (0, 12, "good", "great")))]
+    assert truncated_swaps(planted, data, seen) == (2, 3)
+    report = evaluate(victim, data)
+    assert report.evaluations[0].predictions[0].truncated is True

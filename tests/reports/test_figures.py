@@ -1,0 +1,77 @@
+"""Figures: labelled, drawn from the numbers given, saved whole and the same each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_parts import made_evaluation, run
+
+from unshaken.errors import UnshakenError
+from unshaken.reports import Report, figures
+from unshaken.reports.results import Proportion
+
+
+def report() -> Report:
+    plain = made_evaluation(run("xxxxxooo--"), run("xxooooxx--", "genetic"), model="plain", wrong=(8, 9))
+    hard = made_evaluation(run("xooooooooo"), run("oooooooooo", "genetic"), model="hard")
+    return Report(evaluations=(plain, hard))
+
+
+def share(hits: int) -> Proportion:
+    return Proportion(hits=hits, total=100)
+
+
+FEATURES = np.random.default_rng(0).normal(size=(24, 8))
+LEVELS = {"BERT": {"word": share(40), "human": share(30)}, "IM-BERT": {"word": share(55)}}
+FIGURES = {
+    "tradeoff": lambda: figures.tradeoff({"plain": [(0.9, 0.2)], "RIFT": [(0.85, 0.6), (0.8, 0.65)]}),
+    "budget": lambda: figures.budget_curves(report()),
+    "groups": lambda: figures.grouped_accuracy(LEVELS, group_label="attack level"),
+    "layers": lambda: figures.layer_profile({"IM-BERT": [0.5, 0.3]}, {"BERT": [1.0, 3.0], "IM-BERT": [0.9, 1.1]}),
+    "distance": lambda: figures.distance_curves({"plain": [(0, 0.0), (10, 0.2)], "RIFT": [(0, 0.0), (10, 0.1)]}),
+    "features": lambda: figures.feature_map({"before": FEATURES, "after": FEATURES + 1}, [0, 1] * 12, ["no", "yes"]),
+    "cost": lambda: figures.cost_curve({"Anderson": [(1, 1.5), (5, 3.5)], "descent": [(1, 3.0), (5, 11.0)]}),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_each_figure_is_labelled_and_saved_twice_the_same(name: str, tmp_path: Path) -> None:
+    figure = FIGURES[name]()
+    for axes in figure.axes:
+        assert axes.get_xlabel()
+        assert axes.get_ylabel()
+        assert axes.get_legend() is not None
+    png, svg = figures.save_figure(figure, tmp_path / name)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    first = svg.read_bytes()
+    assert b"<svg" in first
+    figures.save_figure(FIGURES[name](), tmp_path / name)
+    assert svg.read_bytes() == first
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [f"{name}.png", f"{name}.svg"]
+
+
+def test_the_pareto_front_keeps_what_nothing_beats() -> None:
+    points = [(0.9, 0.1), (0.8, 0.5), (0.85, 0.4), (0.7, 0.5), (0.8, 0.3), (0.6, 0.6)]
+    assert figures.pareto_front(points) == [(0.6, 0.6), (0.8, 0.5), (0.85, 0.4), (0.9, 0.1)]
+
+
+def test_budget_curves_end_at_the_accuracy_under_attack() -> None:
+    (axes,) = figures.budget_curves(report()).axes
+    ends = {line.get_label(): line.get_ydata()[-1] for line in axes.get_lines()}
+    assert ends == pytest.approx(
+        {"plain-0, pwws": 30.0, "plain-0, genetic": 40.0, "hard-0, pwws": 90.0, "hard-0, genetic": 100.0}
+    )
+
+
+def test_a_report_gives_the_figures_it_has_numbers_for() -> None:
+    assert set(figures.report_figures(report())) == {"made-budget", "made-tradeoff"}
+    assert figures.report_figures(Report(evaluations=(made_evaluation(),))) == {}
+
+
+def test_impossible_figures_are_refused() -> None:
+    with pytest.raises(UnshakenError, match="no attack in this report"):
+        figures.budget_curves(Report(evaluations=(made_evaluation(),)))
+    with pytest.raises(UnshakenError, match="3 features for 2 labels"):
+        figures.feature_map({"x": np.zeros((3, 2))}, [0, 1])

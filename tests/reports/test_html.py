@@ -1,0 +1,252 @@
+"""The HTML page: escaped, self-contained, and, in a real browser, filtered, searched and driven by keys."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_parts import made_evaluation, result, run, with_text
+
+from unshaken.reports import Report
+from unshaken.reports.browser import edits
+from unshaken.reports.html import json_for_script, page
+
+SCRIPT = (
+    "good <script>window.hacked = 1</script></script><img src=x onerror='window.hacked = 2'>"
+    ' & "quotes" \u2028 ${1} $$'
+)
+
+
+@pytest.fixture
+def report() -> Report:
+    plain = made_evaluation(run("xxxxxooo--"), run("xxooooxx--", "genetic"), model="plain", wrong=(8, 9))
+    hard = made_evaluation(run("xooooooooo"), run("oooooooooo", "genetic"), model="hard")
+    return Report(evaluations=(plain, hard))
+
+
+@pytest.fixture
+def hostile(report: Report) -> Report:
+    """Hostile text in every place that data can reach."""
+    first, second = (with_text(item, SCRIPT) for item in report.evaluations)
+    model = replace(first.model, name=SCRIPT, connection={"layers": SCRIPT, "theta": 1})
+    changed = [
+        replace(item, data=replace(item.data, name=SCRIPT, label_names=(SCRIPT, "positive"), columns=(SCRIPT,)))
+        for item in (replace(first, model=model), second)
+    ]
+    grouped = [
+        replace(item, predictions=tuple(replace(row, group=SCRIPT) for row in item.predictions)) for item in changed
+    ]
+    return Report(evaluations=tuple(grouped))
+
+
+def apply(text: str, changes: list[tuple[int, int, str]]) -> str:
+    """What the page's script does, in UTF-16 units as a browser counts."""
+    units = text.encode("utf-16-le")
+    parts, end = [], 0
+    for start, stop, added in changes:
+        parts += [units[2 * end : 2 * start], added.encode("utf-16-le")]
+        end = stop
+    return b"".join([*parts, units[2 * end :]]).decode("utf-16-le")
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@given(texts, texts)
+def test_edits_turn_any_text_into_any_other(before: str, after: str) -> None:
+    assert apply(before, edits(before, after)) == after
+
+
+def test_edits_are_whole_words_and_count_emoji_as_browsers_do() -> None:
+    assert edits("a 🎬 good film", "a 🎬 fine film") == [(5, 9, "fine")]
+    assert edits("same", "same") == []
+
+
+@given(st.text())
+def test_json_in_a_script_cannot_leave_it(text: str) -> None:
+    written = json_for_script([text])
+    assert not re.search(r"[<>&\u2028]", written)
+    assert json.loads(written) == [text]
+
+
+def test_the_page_loads_nothing_and_holds_no_hostile_markup(hostile: Report) -> None:
+    text = page(hostile)
+    assert "<script>window.hacked" not in text
+    assert "<img" not in text
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", text)
+    assert not re.search(r"@import|url\(|https?://", text)
+    assert text.count("<script") == 2  # the data and the one script the policy names
+
+
+def test_the_policy_allows_exactly_the_script_of_the_page(report: Report) -> None:
+    import base64
+    import hashlib
+
+    text = page(report)
+    script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert "default-src 'none'" in text
+
+
+# --------------------------------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Opens a report in a page without network; afterwards nothing may have gone wrong or asked for the network."""
+    contexts, complaints = [], []
+
+    def open_report(report: Report, *, width: int = 1280, scheme: str = "light") -> Any:
+        path = report.save(tmp_path / "report.html")
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("request", lambda request: complaints.append(request.url) if request.url != path.as_uri() else None)
+        tab.goto(path.as_uri())
+        tab.wait_for_selector("#list > li")
+        return tab
+
+    yield open_report
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def wait_for(place: Any, text: str) -> None:
+    from playwright.sync_api import expect
+
+    expect(place).to_have_text(text)
+
+
+def test_hostile_text_is_shown_and_not_run(opened: Any, hostile: Report) -> None:
+    tab = opened(hostile)
+    tab.wait_for_timeout(100)
+    assert tab.evaluate("window.hacked") is None
+    assert tab.evaluate("document.querySelectorAll('img').length") == 0
+    shown = tab.locator("#list > li .text").first.inner_text()
+    assert "<script>window.hacked = 1</script>" in shown
+    assert "<script>" in tab.locator(".card h3").first.inner_text()
+
+
+def test_filters_search_and_counts(opened: Any, report: Report) -> None:
+    tab = opened(report)
+    status = tab.locator("#status")
+    assert status.inner_text() == "1–10 of 10"  # 5 + 4 broken for plain, 1 for hard: successes are shown first
+    tab.select_option("#outcome", "")
+    assert status.inner_text() == "1–25 of 56"
+    tab.select_option("#outcome", "failure")
+    tab.select_option("#model", label="hard-0")
+    assert status.inner_text() == "1–19 of 19"
+    tab.select_option("#condition", label="pwws")
+    assert status.inner_text() == "1–9 of 9"
+    tab.select_option("#label", label="positive")
+    assert status.inner_text() == "1–5 of 5"
+    tab.fill("#search", "number 7")
+    wait_for(status, "1–1 of 1")
+    assert "id7" in tab.locator("#list > li").inner_text()
+    assert tab.locator("#list mark").all_inner_texts() == ["number", "7"]
+    tab.fill("#search", "no such words")
+    wait_for(status, "No example matches; widen a filter.")
+    assert tab.locator("#list > li").count() == 0
+
+
+def test_changed_words_are_marked_and_copied(opened: Any, report: Report) -> None:
+    tab = opened(report)
+    first = tab.locator("#list > li").first
+    assert first.locator("del").all_inner_texts() == ["good"]
+    assert first.locator("ins").all_inner_texts() == ["fine"]
+    tab.evaluate(
+        "() => { window.copied = []; navigator.clipboard.writeText = async (text) => window.copied.push(text) }"
+    )
+    first.get_by_role("button", name="Copy adversarial").click()
+    first.get_by_role("button", name="Copy original").click()
+    wait_for(first.locator("button").nth(0), "Copied")
+    wait_for(first.locator("button").nth(1), "Copied")
+    assert tab.evaluate("window.copied") == ["a fine film number 0", "a good film number 0"]
+
+
+def test_keys_move_between_examples_pages_and_the_search(opened: Any, report: Report) -> None:
+    tab = opened(report)
+    tab.select_option("#outcome", "")
+    tab.locator("h1").click()
+    focused = "[...document.getElementById('list').children].indexOf(document.activeElement)"
+    tab.keyboard.press("j")
+    tab.keyboard.press("j")
+    assert tab.evaluate(focused) == 1
+    tab.keyboard.press("k")
+    assert tab.evaluate(focused) == 0
+    tab.keyboard.press("n")
+    assert tab.locator("#status").inner_text() == "26–50 of 56"
+    tab.keyboard.press("p")
+    assert tab.locator("#status").inner_text() == "1–25 of 56"
+    tab.keyboard.press("/")
+    assert tab.evaluate("document.activeElement.id") == "search"
+    tab.keyboard.type("np")  # typing is typing, not paging
+    assert tab.input_value("#search") == "np"
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_fits_its_screen_and_follows_the_colour_scheme(opened: Any, report: Report, width: int) -> None:
+    backgrounds = set()
+    for scheme in ("light", "dark"):
+        tab = opened(report, width=width, scheme=scheme)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        backgrounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(backgrounds) == 2
+    tab.click("#theme")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") in backgrounds
+    assert tab.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_every_control_has_a_name_and_every_table_a_region(opened: Any, report: Report) -> None:
+    tab = opened(report)
+    unnamed = tab.evaluate(
+        "[...document.querySelectorAll('input, select, button')].filter((item) => !item.labels?.length && "
+        "!item.textContent.trim() && !item.ariaLabel).length"
+    )
+    assert unnamed == 0
+    assert tab.evaluate("[...document.querySelectorAll('table')].every((item) => item.closest('[aria-label]'))")
+
+
+def test_ten_thousand_examples_are_paged(opened: Any) -> None:
+    attacked = replace(run("x"), results=tuple(result(number, "success") for number in range(10_000)))
+    tab = opened(Report(evaluations=(made_evaluation(attacked, total=10_000),)))
+    assert tab.locator("#list > li").count() == 25
+    assert tab.locator("#status").inner_text() == "1–25 of 10,000"
+    tab.fill("#search", "number 9999")
+    wait_for(tab.locator("#status"), "1–1 of 1")
+    assert tab.evaluate("document.querySelectorAll('*').length") < 2_000
+
+
+def test_the_page_reads_without_scripts(browser: Any, report: Report, tmp_path: Path) -> None:
+    path = report.save(tmp_path / "report.html")
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(path.as_uri())
+    assert "80.0" in tab.locator("#summary").inner_text()
+    assert "Few seeds" in tab.locator("#flags").inner_text()
+    assert "needs scripts" in tab.locator("noscript").inner_text()
+    context.close()

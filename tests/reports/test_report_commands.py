@@ -1,0 +1,103 @@
+"""`unshaken evaluate` and `unshaken report` from the command line, on a model folder and a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from report_parts import save_model, small_texts, tiny_model
+from typer.testing import CliRunner
+
+from unshaken.attacks import PWWS, Genetic
+from unshaken.cli.evaluate import evaluate, load_sets, parse_attacks, split_specs
+from unshaken.cli.report import report
+from unshaken.errors import UnshakenError
+from unshaken.reports import Report
+from unshaken.substitutions import Dictionary
+
+app = typer.Typer()
+app.command()(evaluate)
+app.command()(report)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    names = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+    return save_model(tmp_path / "model", tiny_model(**names))
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    path = tmp_path / "reviews.jsonl"
+    rows = [{"text": text, "label": ["negative", "positive"][n % 2]} for n, text in enumerate(small_texts(8))]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_evaluate_writes_a_report_and_report_merges_it(model: str, reviews: Path, tmp_path: Path) -> None:
+    run = CliRunner()
+    arguments = ["evaluate", model, "--task", str(reviews), "--attack", "pwws", "--device", "cpu"]
+    first = run.invoke(app, [*arguments, "--out", str(tmp_path / "run")], catch_exceptions=False)
+    assert first.exit_code == 0, first.output
+    assert "pwws" in first.output
+    assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
+    loaded = Report.load(tmp_path / "run")
+    assert loaded.evaluations[0].data.label_names == ("negative", "positive")
+    second = run.invoke(
+        app,
+        ["report", str(tmp_path / "run"), str(tmp_path / "run" / "report.json"), "--out", str(tmp_path / "all.md")],
+        catch_exceptions=False,
+    )
+    assert second.exit_code == 0, second.output
+    assert "| clean |" in (tmp_path / "all.md").read_text()
+
+
+def test_a_second_run_into_the_same_folder_is_refused(model: str, reviews: Path, tmp_path: Path) -> None:
+    arguments = ["evaluate", model, "--task", str(reviews), "--out", str(tmp_path / "run")]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    failed = CliRunner().invoke(app, arguments)
+    assert isinstance(failed.exception, UnshakenError)
+    assert CliRunner().invoke(app, [*arguments, "--resume"]).exit_code == 0
+
+
+def test_specifications_are_split_at_the_right_commas() -> None:
+    assert split_specs("pwws,genetic:population=20,generations=10, beam") == [
+        "pwws",
+        "genetic:population=20,generations=10",
+        "beam",
+    ]
+    assert split_specs("") == []
+
+
+def test_attacks_and_their_substitutions_are_built(tmp_path: Path) -> None:
+    path = tmp_path / "words.json"
+    path.write_text(json.dumps({"good": ["fine"]}))
+    pwws, genetic = parse_attacks(["pwws,genetic:population=6,generations=2"], f"dictionary:path={path}")
+    assert isinstance(pwws, PWWS)
+    assert isinstance(genetic, Genetic)
+    assert (genetic.population, genetic.generations) == (6, 2)
+    assert isinstance(pwws.substitutions, Dictionary)
+    with pytest.raises(UnshakenError, match="did you mean 'pwws'"):
+        parse_attacks(["pwsw"], None)
+
+
+def test_advglue_is_narrowed_to_the_tasks_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import unshaken.tasks
+    from unshaken.examples import Example, Examples
+    from unshaken.tasks import TaskData
+
+    asked = []
+
+    def load(name: str, **options: object) -> TaskData:
+        asked.append(name)
+        rows = Examples(rows=(Example(id="1", texts=("a",), label=0),), name=name)
+        return TaskData(task=unshaken.tasks.TASKS[name], test=rows)
+
+    monkeypatch.setattr(unshaken.tasks, "load_task", load)
+    load_sets("sst2,advglue", None, object(), None, 0)
+    assert asked == ["sst2", "advglue-sst2"]
+    asked.clear()
+    load_sets("advglue", None, object(), None, 0)
+    assert len(asked) == 6
