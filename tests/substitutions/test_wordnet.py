@@ -48,6 +48,7 @@ def test_the_table_is_the_one_that_was_built():
         ("he has selected it", "selected", {"chosen"}),
         ("he hasn't selected it", "selected", {"chosen"}),
         ("the selected one", "selected", {"chosen"}),
+        ("written and selected by him", "selected", {"chosen"}),
     ],
 )
 def test_synonyms_take_the_form_of_the_word(text, word, expected):

@@ -190,7 +190,8 @@ def _inflected(source: WordNet, word: str, readings: Sequence[tuple[str, str, st
 
 
 def _expects_participle(words: Sequence[str], position: int) -> bool:
-    """Whether an ambiguous form is a participle here: soon after "have" or "be", or right after an article."""
+    """Whether an ambiguous form is a participle here: soon after "have" or "be", after an article, before "by"."""
     before = [word.lower().replace("’", "'") for word in words[max(0, position - 2) : position]]
     after_auxiliary = any(word in AUXILIARIES or word.endswith("n't") for word in before)
-    return after_auxiliary or any(word in DETERMINERS for word in before[-1:])
+    before_agent = position + 1 < len(words) and words[position + 1] == "by"
+    return after_auxiliary or before_agent or any(word in DETERMINERS for word in before[-1:])
