@@ -1,0 +1,246 @@
+"""What a defended training step costs, as a ratio to a plain one, measured in one run.
+
+    python benchmarks/defences.py                                                 # MiniLM-L6 and reviews from wheels
+    python benchmarks/defences.py --device cuda --model PATH --texts FILE --bf16  # anything else
+
+A step is loss and backward; the optimizer costs all alike and is left out, which makes ratios larger. Plain and
+defended steps are timed in turn and the median of their ratios is taken, so that a machine that slows down half-way
+does not change it. Passes are what the defence declares, in plain steps. Memory is the peak of a step above what model
+and defence hold. The exit status is 1 where a ratio is above its bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import itertools
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces itself on stderr
+
+import torch
+import transformers
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from unshaken.defences import (
+    ASCC,
+    PTWD,
+    R3F,
+    R4F,
+    RIFT,
+    SMART,
+    SWAP,
+    CreAT,
+    Defence,
+    FreeLB,
+    InfoBERT,
+    InformativeTerm,
+    Mixout,
+    Standard,
+    Step,
+)
+from unshaken.examples import Example
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+# The name, how to make it from a substitution set, and the ratio it may cost at most.
+ROWS: list[tuple[str, Callable[[Any], Defence], float | None]] = [
+    ("FreeLB K=3", lambda words: FreeLB(steps=3), 3.2),
+    ("SMART", lambda words: SMART(), 2.9),
+    ("SMART with Bregman", lambda words: SMART.paper(), 3.3),
+    ("R3F", lambda words: R3F(), 2.1),
+    ("R4F", lambda words: R4F(), None),
+    ("CreAT", lambda words: CreAT(), 2.9),
+    ("InfoBERT K=3", lambda words: InfoBERT(steps=3), 5.5),
+    ("ASCC 10 steps", lambda words: ASCC(substitutions=words, steps=10), 9.5),
+    ("RIFT", lambda words: RIFT(substitutions=words), 10.0),
+    ("RIFT fast", lambda words: RIFT.fast(substitutions=words), 5.0),
+    ("SWAP M=4", lambda words: SWAP(substitutions=words, variants=4), 3.3),
+    ("PTWD", lambda words: PTWD(), None),
+    ("Mixout", lambda words: Mixout(), None),
+    ("informative, clean", lambda words: InformativeTerm(on="clean"), None),
+]
+
+
+class Training:
+    """Repeats one training step of one defence on one batch."""
+
+    def __init__(self, defence: Defence, model: Any, batch: dict[str, Any], arguments: argparse.Namespace) -> None:
+        self.defence, self.model, self.batch = defence, model.to(arguments.device).train(), batch
+        self.device, self.length = arguments.device, arguments.length
+        self.dtype = torch.bfloat16 if arguments.bf16 else None
+        defence.setup(model, num_labels=2, tokenizer=batch["tokenizer"])
+        defence.to(arguments.device)
+
+    def step(self) -> None:
+        self.model.zero_grad(set_to_none=True)
+        self.defence.zero_grad(set_to_none=True)
+        with torch.autocast(self.device, dtype=self.dtype, enabled=self.dtype is not None):
+            parts = self.defence.loss(Step(model=self.model, max_length=self.length, **self.batch))
+            loss = torch.stack([part.float() for part in parts.values()]).sum()
+        loss.backward()
+
+    def seconds(self) -> float:
+        self._wait()
+        start = time.perf_counter()
+        self.step()
+        self._wait()
+        return time.perf_counter() - start
+
+    def _wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def peak_memory(self) -> int:
+        """Bytes above what is held between steps."""
+        self.model.zero_grad(set_to_none=True)
+        self.defence.zero_grad(set_to_none=True)
+        gc.collect()
+        if self.device != "cuda":
+            return peak_allocated(self.step)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self.step()
+        return int(torch.cuda.max_memory_allocated() - before)
+
+
+def peak_allocated(function: Callable[[], None]) -> int:
+    """The most bytes of tensors alive at once above those before, from the profiler's allocation events."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        function()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+
+
+def batch_of(tokenizer: Any, texts: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Real text that fills `length` tokens in every row: neighbouring texts are joined until it does."""
+    rows: list[str] = []
+    current = ""
+    for text in texts:
+        current = f"{current} {text}".strip()
+        if len(tokenizer(current, verbose=False)["input_ids"]) >= arguments.length:
+            rows.append(current)
+            current = ""
+        if len(rows) == arguments.batch:
+            break
+    else:
+        raise SystemExit(f"the texts fill {len(rows)} rows of {arguments.length} tokens; {arguments.batch} are needed")
+    inputs = tokenizer(rows, truncation=True, max_length=arguments.length, return_tensors="pt").to(arguments.device)
+    return {
+        "inputs": dict(inputs),
+        "labels": torch.arange(len(rows), device=arguments.device) % 2,
+        "examples": [Example(id=str(i), texts=(row,), label=i % 2) for i, row in enumerate(rows)],
+        "tokenizer": tokenizer,
+    }
+
+
+def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    model = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
+    batch = batch_of(tokenizer, texts_of(arguments), arguments)
+    plain = Training(Standard(), copy.deepcopy(model), batch, arguments)
+    for _ in range(arguments.warm_up):
+        plain.step()
+    plain_memory = plain.peak_memory()
+    rows = []
+    for name, make, bar in ROWS:
+        if arguments.only and not any(word.lower() in name.lower() for word in arguments.only):
+            continue
+        defended = Training(make(substitutions_of(arguments)), copy.deepcopy(model), batch, arguments)
+        for _ in range(arguments.warm_up):
+            defended.step()
+        pairs = [(defended.seconds(), plain.seconds()) for _ in range(arguments.repeats)]
+        row = {
+            "defence": name,
+            "ratio": statistics.median(one / other for one, other in pairs),
+            "bar": bar,
+            "declared": defended.defence.passes().cost,
+            "milliseconds": 1000 * statistics.median(one for one, _ in pairs),
+            "plain_milliseconds": 1000 * statistics.median(other for _, other in pairs),
+            "memory_ratio": defended.peak_memory() / plain_memory,
+        }
+        rows.append(row)
+        print(describe(row), flush=True)
+        del defended
+    return rows
+
+
+def describe(row: dict[str, Any]) -> str:
+    verdict = "" if row["bar"] is None else f"bar {row['bar']:5.2f} " + ("held" if holds(row) else "MISSED")
+    return (
+        f"{row['defence']:20s} {row['ratio']:6.2f}x   declared {row['declared']:5.2f}x   "
+        f"{row['milliseconds']:8.1f} ms to {row['plain_milliseconds']:7.1f} ms   "
+        f"memory {row['memory_ratio']:5.2f}x   {verdict}"
+    )
+
+
+def holds(row: dict[str, Any]) -> bool:
+    return row["bar"] is None or row["ratio"] <= row["bar"]
+
+
+def texts_of(arguments: argparse.Namespace) -> list[str]:
+    if arguments.texts:
+        return Path(arguments.texts).read_text(encoding="utf-8").splitlines()
+    from unshaken import load_task
+
+    return [example.texts[0] for example in load_task("rotten-tomatoes").test[:400]]
+
+
+def substitutions_of(arguments: argparse.Namespace) -> Any:
+    """A dictionary file where one is given, otherwise the set that defences take by default."""
+    if arguments.substitutions is None:
+        return None
+    from unshaken.substitutions.dictionary import Dictionary
+
+    return Dictionary.load(arguments.substitutions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="folder of an encoder; MiniLM-L6 from its wheel by default")
+    parser.add_argument("--texts", help="text file, one text a line; Rotten Tomatoes from its wheel by default")
+    parser.add_argument("--substitutions", help="dictionary file; WordNet by default")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--warm-up", type=int, default=2)
+    parser.add_argument("--only", nargs="+", help="words of which a defence's name must contain one")
+    parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--out", help="write the rows as JSON")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    if arguments.model is None:
+        from unshaken.embedded import minilm_path
+
+        arguments.model = str(minilm_path())
+    rows = measure(arguments)
+    if arguments.out:
+        about = {
+            "model": Path(arguments.model).name,
+            "device": torch.cuda.get_device_name() if arguments.device == "cuda" else platform.machine(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "batch": arguments.batch,
+            "length": arguments.length,
+            "bf16": arguments.bf16,
+        }
+        Path(arguments.out).write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    sys.exit(0 if all(holds(row) for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()
