@@ -109,7 +109,7 @@ def arguments() -> argparse.Namespace:
     add("--model", action="append", required=True, metavar="NAME=FOLDER", help="an encoder; may be given several times")
     add("--data", required=True, help="folder with glue/SST-2, advglue and counterfitted_neighbors.json")
     add("--out", required=True, help="JSON lines; runs it holds are not repeated")
-    add("--defences", type=lambda text: text.split(","), default=list(DEFENCES), help="specifications, by comma")
+    add("--defences", nargs="+", default=list(DEFENCES), metavar="SPEC", help="as on the command line: swap:variants=8")
     add("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0, 1, 2])
     add("--rows", type=int, default=20_000, help="training rows, the same for every seed")
     add("--epochs", type=float, default=1.0)

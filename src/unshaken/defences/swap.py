@@ -79,7 +79,7 @@ class SWAP(Defence):
         chosen = self.worst(step, variants)
         both = {name: torch.cat([values[:rows], variants[name][chosen]]) for name, values in encoded.items()}
         clean, adversarial = publish_halves(step, step.forward(**both))
-        return {"task": step.task_loss(clean.logits), "swap": self.beta * agreement(clean, adversarial)}
+        return {"task": step.task_loss(clean.logits), "swap": self.beta * self.penalty(step, clean, adversarial)}
 
     def passes(self) -> Passes:
         return Passes(forward=2 + (self.variants if self.variants > 1 else 0), activations=2, weights=2)
@@ -96,12 +96,17 @@ class SWAP(Defence):
     def worst(self, step: Step, variants: dict[str, Tensor]) -> Tensor:
         """For each example, the row of its variant with the highest loss. (batch,)"""
         rows = torch.arange(len(step.labels), device=step.labels.device)
-        if self.variants == 1:
-            return rows
+        return rows if self.variants == 1 else self.losses(step, variants).argmax(0) * len(rows) + rows
+
+    def losses(self, step: Step, variants: dict[str, Tensor]) -> Tensor:
+        """The loss of every variant. (variants, batch)"""
         with torch.no_grad(), evaluation_mode(step.core):
             logits = step.forward(step.core, **variants).logits
         losses = step.task_loss(logits, step.labels.repeat(self.variants), reduction="none")
-        return losses.view(self.variants, len(rows)).argmax(0) * len(rows) + rows
+        return losses.view(self.variants, len(step.labels))
+
+    def penalty(self, step: Step, clean: Any, adversarial: Any) -> Tensor:
+        return agreement(clean, adversarial)
 
     def _reword(self, text: str, column: int, source: random.Random) -> str:
         if self.columns is not None and column not in self.columns:
