@@ -16,9 +16,11 @@ from tiny import BACKBONES, ready, run, tiny_model, tiny_step
 from torch import Tensor, nn
 
 from table import DefenceRow, defences
+from unshaken.connections import Connection, connect
 from unshaken.defences import DEFENCES, PTWD, Defence, Passes, Regulariser, Step
 from unshaken.defences.perturbations import word_embeddings
 from unshaken.errors import UnshakenError
+from unshaken.solvers import Anderson
 
 ROWS = defences()
 every_defence = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -196,6 +198,17 @@ def test_unperturbed_embeddings_give_the_clean_prediction(backbone: str) -> None
     model = tiny_model(backbone).eval()
     step = tiny_step(model)
     torch.testing.assert_close(step.forward(inputs_embeds=word_embeddings(step)).logits, step.forward().logits)
+
+
+@every_defence
+def test_a_connected_model(row: DefenceRow) -> None:
+    model = connect(tiny_model(), Connection(layers="2", solver=Anderson(steps=2)))
+    parts, found = run(set_up(row, model), step_for(row, model))
+    assert all(value.isfinite() for value in parts.values())
+    assert all(value.isfinite().all() for value in found.values())
+    connected = [name for name in found if "layer.1." in name]
+    assert connected
+    assert all(found[name].abs().sum() > 0 for name in connected if "key.bias" not in name)
 
 
 @every_defence

@@ -12,10 +12,12 @@ from tiny import ready, run, tiny_model, tiny_step
 from torch import Tensor
 
 from unshaken.defences import (
+    PLAIN,
     PTWD,
     R3F,
     SMART,
     CreAT,
+    Defence,
     FreeLB,
     Mixout,
     Passes,
@@ -154,3 +156,17 @@ def test_a_users_own_class_composes_by_its_path(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(tmp_path)
     defence = parse("r3f+mine_pkg.terms:Mine", allow_paths=True)
     assert [type(part).__name__ for part in defence.parts] == ["R3F", "Mine"]
+
+
+def test_the_defence_of_the_documentation_runs_and_composes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "defences" / "index.md").read_text(encoding="utf-8")
+    code = page.split("## Write your own")[1].split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {"dataclass": dataclass, "torch": torch, "Defence": Defence, "PLAIN": PLAIN}
+    exec(code, names)
+    model = tiny_model(dropout=0.0)
+    step = tiny_step(model)
+    parts, _ = run(ready(names["LabelSmoothing"](share=0.3) + PTWD() + StateSize(of="clean"), model), step)
+    log_p = model(**step.inputs).logits.log_softmax(-1)
+    expected = -0.7 * log_p[range(6), step.labels].mean() - 0.3 * log_p.mean()
+    torch.testing.assert_close(parts["smoothed"], expected)
+    assert list(parts) == ["smoothed", "ptwd", "size"]

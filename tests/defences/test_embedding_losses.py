@@ -13,6 +13,8 @@ from torch import Tensor
 
 from unshaken.defences import R3F, R4F, SMART, CreAT, FreeLB, Step
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
 
 @pytest.fixture
 def model() -> Any:
@@ -72,11 +74,14 @@ def test_freelb_is_its_official_loop(model: Any, norm: Any, max_norm: float | No
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_freelb_shares_dropout_between_its_passes(model: Any, shared: bool) -> None:
-    seen = []
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])])
+def test_freelb_shares_dropout_between_its_passes(model: Any, shared: bool, device: str) -> None:
+    seen: list[Tensor] = []
+    step = tiny_step(model.to(device))
+    step = Step(model=model, inputs={k: v.to(device) for k, v in step.inputs.items()}, labels=step.labels.to(device))
     model.register_forward_hook(lambda module, inputs, output: seen.append(output.logits.detach()))
     # A path that does not move: the passes differ by their dropout alone.
-    run(ready(FreeLB(steps=3, adv_lr=1e-15, init_magnitude=0, share_dropout=shared), model), tiny_step(model))
+    run(ready(FreeLB(steps=3, adv_lr=1e-15, init_magnitude=0, share_dropout=shared), model), step)
     assert len(seen) == 3
     for later in seen[1:]:
         assert torch.allclose(seen[0], later, atol=1e-9) == shared
