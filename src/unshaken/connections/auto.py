@@ -34,7 +34,16 @@ def _publish(name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
 @cache
 def connected_config_class(plain: type) -> type:
     plain = plain_class(plain)
-    body = {"model_type": f"unshaken-{plain.model_type}", "unshaken_plain_class": plain}  # type: ignore[attr-defined]
+
+    def from_dict(cls: type, *args: Any, **kwargs: Any) -> Any:
+        register_models(cls)
+        return plain.from_dict.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
+
+    body = {
+        "model_type": f"unshaken-{plain.model_type}",  # type: ignore[attr-defined]
+        "unshaken_plain_class": plain,
+        "from_dict": classmethod(from_dict),
+    }
     return _publish(_PREFIX + plain.__name__, (plain,), body)
 
 
@@ -80,19 +89,24 @@ def __getattr__(name: str) -> Any:
 
 
 def register() -> None:
-    """Enter the connected model types into the Auto classes. Called when `unshaken` is imported."""
-    from transformers import (
-        AutoConfig,
-        AutoModel,
-        AutoModelForSequenceClassification,
-        AutoModelForTokenClassification,
-    )
+    """Enter the connected model types into `AutoConfig`. Called when `unshaken` is imported.
+
+    The model classes follow when a config of their kind is read, so that no modelling code is imported in vain.
+    """
+    from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     for kind in BACKBONES:
         config_class = connected_config_class(CONFIG_MAPPING[kind])
         AutoConfig.register(config_class.model_type, config_class, exist_ok=True)  # type: ignore[attr-defined]
-        for auto in (AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification):
-            plain = auto._model_mapping.get(CONFIG_MAPPING[kind], None)
-            if plain is not None:
-                auto.register(config_class, connected_class(plain), exist_ok=True)
+
+
+@cache
+def register_models(config_class: type) -> None:
+    """Enter the models of one connected config class into the Auto classes."""
+    from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+    for auto in (AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification):
+        plain = auto._model_mapping.get(plain_class(config_class), None)
+        if plain is not None:
+            auto.register(config_class, connected_class(plain), exist_ok=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 from unshaken.connections.backbones import backbone_of, parse_layers, stacks_of
 from unshaken.connections.connection import Connection
-from unshaken.connections.gradients import Unrolled
 from unshaken.errors import IncompatibleModelError
 
 Problem = tuple[str, str]  # reason, cure
@@ -36,11 +35,10 @@ def check(model: Any, connection: Connection) -> list[Problem]:
                 )
             )
     attention = getattr(model.config, "_attn_implementation", None) or ""
-    unrolled = isinstance(connection.gradient_mode, Unrolled) and connection.solver.needs_vjp
-    if connection.is_implicit and unrolled and ("flash" in attention or "flex" in attention):
+    if connection.differentiates_twice and ("flash" in attention or "flex" in attention):
         problems.append(
             (
-                f"unrolled gradients need a second derivative, which attention {attention!r} does not have",
+                f"{connection.gradient_mode.name} gradients need a second derivative, which attention {attention!r} does not have",
                 "load the model with attn_implementation='sdpa', or use gradient='detached'",
             )
         )

@@ -115,6 +115,10 @@ class Connection:
             return self.gradient
         return Detached() if isinstance(self.solver, GradientDescent) else Phantom()
 
+    @property
+    def differentiates_twice(self) -> bool:
+        return self.is_implicit and self.gradient_mode.needs_second_derivative(self.solver)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for config.json."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}

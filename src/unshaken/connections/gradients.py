@@ -43,6 +43,10 @@ class Gradient(ABC):
     def solve(self, problem: Problem, solver: Solver) -> tuple[Tensor, Solution]:
         """The layer's output and how it was found."""
 
+    def needs_second_derivative(self, solver: Solver) -> bool:
+        """Whether training differentiates the layer twice, which few attention kernels can."""
+        return False
+
 
 def _inner(problem: Problem) -> Map:
     return lambda z: problem.g(z, inner=True)
@@ -80,6 +84,9 @@ class Unrolled(Gradient):
     """
 
     name: ClassVar[str] = "unrolled"
+
+    def needs_second_derivative(self, solver: Solver) -> bool:
+        return solver.needs_vjp
 
     def solve(self, problem: Problem, solver: Solver) -> tuple[Tensor, Solution]:
         guess = problem.explicit() if solver.starts_explicit else problem.first_guess()
@@ -123,52 +130,73 @@ class Implicit(Gradient):
 
     Attributes:
         solver: Solves the linear equation of the backward pass.
+        order: Derivatives that are exact. 2 makes Hessian-vector products exact, for one more evaluation.
     """
 
     solver: Solver = field(default_factory=lambda: Anderson(steps=12, tolerance=1e-5))
+    order: int = 1
 
     name: ClassVar[str] = "implicit"
 
+    def __post_init__(self) -> None:
+        if self.order < 1:
+            raise UnshakenError(f"Implicit(order={self.order}): order is 1 or more")
+
+    def needs_second_derivative(self, solver: Solver) -> bool:
+        return self.order > 1
+
     def solve(self, problem: Problem, solver: Solver) -> tuple[Tensor, Solution]:
         solution = _plain_solve(problem, solver)
-        return differentiate_implicitly(problem.g, solution.z, self.solver), solution
+        return differentiate_implicitly(problem.g, solution.z, self.solver, self.order), solution
 
 
-def differentiate_implicitly(g: Map, z: Tensor, solver: Solver) -> Tensor:
-    """g(z) at a solution z, with the derivative of the solution itself, to any order."""
+def differentiate_implicitly(g: Map, z: Tensor, solver: Solver, order: int = 1) -> Tensor:
+    """g(z) at a solution z, with derivatives of the solution itself, exact up to `order`.
+
+    z1 = c + A^-1 (g(c) - c) with the constant c = z and A = I - J is a Newton step: its value is the solution, its
+    first derivative the implicit one. Each further step from there makes one more derivative exact.
+    """
     image = g(z.detach())
     if not (torch.is_grad_enabled() and image.requires_grad):
         return image
     point = z.detach().requires_grad_()
-    return _ImplicitDerivative.apply(image, g, solver, point, g(point))  # type: ignore[no-any-return]
+    operator = _InverseOperator(point, g(point), solver)
+    result: Tensor = _ApplyInverse.apply(image, operator)
+    for _ in range(order - 1):
+        result = result + _ApplyInverse.apply(g(result) - result, operator)
+    return result
 
 
-class _ImplicitDerivative(torch.autograd.Function):
-    """The identity, whose backward turns v into the u of u = J^T u + v."""
+@dataclass(frozen=True)
+class _InverseOperator:
+    """(I - J)^-1 with J the Jacobian of g at `point`, applied from the left in backward passes."""
+
+    point: Tensor
+    at_point: Tensor  # g(point), with its graph
+    solver: Solver
+
+    def pull(self, u: Tensor, v: Tensor, *, differentiable: bool) -> Tensor:
+        """J^T u + v."""
+        options = {"create_graph": True} if differentiable else {"retain_graph": True}
+        return torch.autograd.grad(self.at_point, self.point, u, **options)[0] + v
+
+
+class _ApplyInverse(torch.autograd.Function):
+    """The identity in value; backward turns v into the u of u = J^T u + v."""
 
     @staticmethod
-    def forward(ctx: Any, image: Tensor, g: Map, solver: Solver, point: Tensor, at_point: Tensor) -> Tensor:
-        solution = image.view_as(image)
-        ctx.save_for_backward(solution)
-        ctx.g, ctx.solver, ctx.point, ctx.at_point = g, solver, point, at_point
-        return solution
+    def forward(ctx: Any, x: Tensor, operator: _InverseOperator) -> Tensor:
+        ctx.operator = operator
+        return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:  # type: ignore[override]
-        def pull(u: Tensor) -> Tensor:
-            return torch.autograd.grad(ctx.at_point, ctx.point, u, retain_graph=True)[0] + v.detach()
-
+        operator = ctx.operator
         with torch.no_grad():
-            u = ctx.solver(pull, v.detach()).z
-        if torch.is_grad_enabled():  # somebody differentiates this backward pass: the solve is a function of the solution
-            (solution,) = ctx.saved_tensors
-            image = ctx.g(solution)
-
-            def pull_again(u: Tensor) -> Tensor:
-                return torch.autograd.grad(image, solution, u, create_graph=True)[0] + v
-
-            u = differentiate_implicitly(pull_again, u, ctx.solver)
-        return u, None, None, None, None
+            u = operator.solver(lambda u: operator.pull(u, v, differentiable=False), v.detach()).z
+        if torch.is_grad_enabled():  # somebody differentiates this backward pass, and the solve with it
+            u = differentiate_implicitly(lambda u: operator.pull(u, v, differentiable=True), u, operator.solver)
+        return u, None
 
 
 GRADIENTS: dict[str, type[Gradient]] = {mode.name: mode for mode in (Detached, Implicit, Phantom, Unrolled)}

@@ -15,7 +15,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unshaken.connections.capture import one_capture
 from unshaken.connections.connection import Connection
-from unshaken.connections.gradients import Unrolled
 from unshaken.errors import IncompatibleModelError
 from unshaken.solvers import Solution
 
@@ -42,7 +41,8 @@ class LayerEquation:
 
     call: Callable[[Tensor], Any]  # the original layer on a hidden state: its whole output
     h: Tensor  # (batch, seq, hidden) float32 or float64
-    dtype: torch.dtype  # what the layer computes in
+    dtype: torch.dtype  # what the layer takes
+    precision: dict[str, Any]  # the autocast context the layer computes in
     connection: Connection
     form: str  # "layer" or "increment"
     step: Tensor | float
@@ -57,7 +57,7 @@ class LayerEquation:
             self.layer_of_h()
 
     def layer(self, x: Tensor, *, inner: bool = False) -> Tensor:
-        with self.dropout.replayed(inner=inner):
+        with self.dropout.replayed(inner=inner), torch.autocast(**self.precision):
             output = self.call(x.to(self.dtype))
         self.evaluations += 1
         if isinstance(output, tuple):
@@ -120,8 +120,8 @@ class ConnectedLayer(nn.Module):
 
     @torch.compiler.disable  # a solve has data-dependent length, and aot_autograd rejects double backward
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        _refuse_cache_and_reentrant(self, kwargs)
-        connection = self.connection
+        _refuse_cache_and_reentrant(self, args, kwargs)
+        connection, device = self.connection, hidden_states.device.type
         original = super().forward
         needs_grad = connection.is_implicit and connection.solver.needs_vjp
         with contextlib.ExitStack() as stack:
@@ -131,13 +131,22 @@ class ConnectedLayer(nn.Module):
                 stack.enter_context(torch.inference_mode(False))
                 stack.enter_context(torch.no_grad())
                 hidden_states, args, kwargs = _copy_inference_tensors((hidden_states, args, kwargs))
-            if needs_grad and isinstance(connection.gradient_mode, Unrolled) and torch.is_grad_enabled():
+            if connection.differentiates_twice and torch.is_grad_enabled():
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only kernel with a second derivative
+            # Layers run in the caller's precision, the solver's sums and small systems in that of its iterates.
+            precision = {
+                "device_type": device,
+                "dtype": torch.get_autocast_dtype(device),
+                "enabled": torch.is_autocast_enabled(device),
+            }
+            if precision["enabled"]:
+                stack.enter_context(torch.autocast(device, enabled=False))
             attention_mask = _argument(type(self), "attention_mask", args, kwargs)
             equation = LayerEquation(
                 call=lambda x: original(x, *args, **kwargs),
                 h=hidden_states if hidden_states.dtype == torch.float64 else hidden_states.float(),
                 dtype=hidden_states.dtype,
+                precision=precision,
                 connection=connection,
                 form=self.connection_form,
                 step=connection.step if self.connection_step is None else self.connection_step,
@@ -160,8 +169,8 @@ class ConnectedLayer(nn.Module):
         return self.connection.gradient_mode.solve(equation, self.connection.solver)
 
 
-def _refuse_cache_and_reentrant(layer: nn.Module, kwargs: dict[str, Any]) -> None:
-    if kwargs.get("past_key_values") is not None:
+def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if _argument(type(layer), "past_key_values", args, kwargs) is not None:
         raise IncompatibleModelError(
             "a connected layer cannot use a key-value cache",
             [("the cache holds keys of a first guess, not of the solution", "call the model with use_cache=False")],

@@ -100,4 +100,4 @@ class GradientDescent(Solver):
             return 1.0 / features
         if mask is None:
             return 1.0 / residual[0].numel()
-        return (1.0 / (features * mask.sum(1).clamp_min(1))).reshape(-1, *[1] * (residual.dim() - 1))
+        return (1.0 / (features * mask.sum(1).clamp_min(1).to(residual.dtype))).reshape(-1, *[1] * (residual.dim() - 1))

@@ -1,0 +1,275 @@
+"""Connected models where users run them: any batch and padding, no_grad, autocast, checkpoints, compile, odd requests."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from models import tiny, tokens
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AutoModelForCausalLM
+
+from unshaken import Connection, IncompatibleModelError, UnshakenError, check, connect, connection_of, disconnect
+from unshaken.connections import solve_records
+from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
+
+CONNECTIONS = {
+    "descent": Connection.im_bert(),
+    "descent unrolled": Connection.im_bert(gradient="unrolled"),
+    "anderson": Connection(solver=Anderson(steps=3)),
+    "anderson to tolerance": Connection(solver=Anderson(steps=30, tolerance=1e-4)),
+    "anderson implicit": Connection(solver=Anderson(steps=8), gradient="implicit"),
+    "broyden": Connection(solver=Broyden(steps=3)),
+    "newton": Connection(solver=NewtonKrylov(steps=1)),
+    "picard": Connection(solver=FixedPoint(steps=3)),
+    "crank-nicolson": Connection.crank_nicolson(),
+    "runge-kutta": Connection.runge_kutta(order=4),
+    "explicit": Connection.ex_bert(),
+}
+every_connection = pytest.mark.parametrize("name", list(CONNECTIONS))
+LABELS = torch.tensor([0, 1, 0])
+
+
+def connected(name: str, kind: str = "bert", **settings):
+    return connect(tiny(kind, **settings), CONNECTIONS[name])
+
+
+@every_connection
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "llama", "modernbert", "mpnet"])
+def test_neither_batch_nor_padding_changes_a_prediction(name, kind):
+    model, batch = connected(name, kind), tokens(kind)
+    with torch.no_grad():
+        together = model(**batch).logits
+        row = {key: value[1:2] for key, value in batch.items()}
+        alone = model(**row).logits
+        real = int(row["attention_mask"].sum())
+        bare = model(**{key: value[:, :real] for key, value in row.items()}).logits
+        wide = model(**{key: torch.nn.functional.pad(value, (0, 30)) for key, value in row.items()}).logits
+    for other in (alone, bare, wide):
+        # Finite differences in float32 see rounding noise of size sqrt(eps).
+        torch.testing.assert_close(other, together[1:2], rtol=1e-4, atol=5e-3 if name == "newton" else 2e-5)
+
+
+def test_the_letter_of_the_paper_depends_on_padding():
+    """Without the mask, pad rows' residuals reach real tokens: what mask_padding is for."""
+    model, batch = connect(tiny("bert"), Connection.im_bert(mask_padding=False)), tokens()
+    with torch.no_grad():
+        row = {key: value[1:2] for key, value in batch.items()}
+        wide = model(**{key: torch.nn.functional.pad(value, (0, 30)) for key, value in row.items()}).logits
+        assert not torch.allclose(wide, model(**row).logits, atol=1e-4)
+
+
+@every_connection
+def test_every_way_to_switch_gradients_off_gives_the_same_value(name):
+    model, batch = connected(name), tokens()
+    expected = model(**batch).logits.detach()
+    with torch.no_grad():
+        torch.testing.assert_close(model(**batch).logits, expected)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(**batch).logits.clone(), expected)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    torch.testing.assert_close(model(**batch).logits, expected)
+
+
+@every_connection
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_and_half_precision_weights_stay_near_float32(name, dtype):
+    model, batch = connected(name), tokens()
+    with torch.no_grad():
+        expected = model(**batch).logits
+        with torch.autocast("cpu", dtype=dtype):
+            cast = model(**batch).logits
+        half = model.to(dtype)(**batch).logits
+    for other in (cast, half):
+        assert torch.isfinite(other).all()
+        torch.testing.assert_close(other.float(), expected, rtol=0.1, atol=0.15)
+    assert half.dtype == dtype
+
+
+@every_connection
+def test_gradient_checkpointing_gives_the_same_gradients(name):
+    """Also with dropout: a checkpoint replays the solve, masks included."""
+    gradients = []
+    for checkpoint in (False, True):
+        model, batch = connected(name).train(), tokens()
+        if checkpoint:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(3)
+        model(**batch, labels=LABELS).loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    for plain, checkpointed in zip(*gradients, strict=True):
+        torch.testing.assert_close(checkpointed, plain)
+
+
+def test_reentrant_checkpointing_is_refused_with_a_cure():
+    model, batch = connected("descent").train(), tokens()
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(IncompatibleModelError, match="use_reentrant"):
+        model(**batch, labels=LABELS)
+    assert "use_reentrant" in check(disconnect(model), Connection.im_bert())[0][1]
+
+
+def test_the_rest_of_a_compiled_model_still_compiles():
+    model, batch = connected("descent"), tokens()
+    with torch.no_grad():
+        expected = model(**batch).logits
+        compiled = torch.compile(model, backend="eager")
+        torch.testing.assert_close(compiled(**batch).logits, expected)
+
+
+def test_one_dropout_mask_serves_a_whole_solve():
+    """With one mask g is one function, so more steps bring the residual down in training as well."""
+    residuals = {}
+    for mode in ("shared", "resample"):
+        model = connect(tiny("bert"), Connection(solver=Anderson(steps=12), inner_dropout=mode)).train()
+        torch.manual_seed(0)
+        model(**tokens())
+        residuals[mode] = max(record.worst_residual for record in solve_records(model).values())
+    assert residuals["shared"] < residuals["resample"] / 3
+
+
+def test_inner_dropout_off_keeps_it_in_the_pass_that_carries_gradients():
+    model, batch = connect(tiny("bert"), Connection(inner_dropout="off")).train(), tokens()
+    first, second = model(**batch).logits, model(**batch).logits
+    assert not torch.equal(first, second)
+    assert all(module.training for module in model.modules())
+
+
+def test_a_training_step_draws_as_much_randomness_as_a_plain_one():
+    """The stream after a connected forward is the stream after a plain one: seeds stay comparable."""
+    after = []
+    for connection in (None, CONNECTIONS["anderson"], CONNECTIONS["descent"]):
+        model = tiny("bert").train()
+        if connection is not None:
+            connect(model, connection)
+        torch.manual_seed(5)
+        model(**tokens())
+        after.append(torch.rand(4))
+    assert torch.equal(after[0], after[1])
+    assert torch.equal(after[0], after[2])
+
+
+def test_second_order_runs_on_sdpa_without_dropout():
+    """Eval mode is where other SDPA kernels have no second derivative: the layer must pick the one that has."""
+    model, batch = connected("descent unrolled", attn_implementation="sdpa"), tokens()
+    model(**batch, labels=LABELS).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.base_model.encoder.parameters())
+
+
+def test_descent_in_a_layer_is_algorithm_1_to_the_letter():
+    model, batch = tiny("bert", num_hidden_layers=1), tokens(padded=False)
+    layer = model.base_model.encoder.layer[0]
+    with torch.no_grad():
+        h = model.base_model.embeddings(input_ids=batch["input_ids"])
+        x = h + layer(h)
+    with sdpa_kernel(SDPBackend.MATH):
+        for _ in range(5):
+            x = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(((x - h - layer(x)) ** 2).sum(), x)
+            x = x - 0.1 * gradient
+    with torch.no_grad():
+        ours = connect(model, Connection.im_bert())(**batch, output_hidden_states=True).hidden_states[-1]
+    torch.testing.assert_close(ours, x.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_anderson_meets_the_tolerance_that_descent_misses():
+    model, batch = connect(tiny("bert"), Connection(solver=Anderson(steps=60, tolerance=1e-4))), tokens()
+    with torch.no_grad():
+        model(**batch)
+    records = solve_records(model)
+    assert all(record.worst_residual <= 1e-4 for record in records.values())
+    assert all(record.evaluations < 62 for record in records.values())
+
+
+# ------------------------------------------------------------------------------------------------------- bad requests
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ("4", "layers are 1 to 3"),
+        ("0-2", "layer 0 does not exist"),
+        ("3-1", "write 1-3"),
+        ("", "not a number"),
+        ([], "not a number"),
+        ("first", "not a number"),
+        ("1,1", "named twice"),
+        ("decoder:1", "no stack 'decoder'"),
+        ("²", "not a number"),
+    ],
+)
+def test_layers_that_do_not_exist(layers, message):
+    with pytest.raises(UnshakenError, match=message):
+        connect(tiny("bert"), Connection(layers=layers))
+
+
+def test_not_a_model_of_the_table():
+    with pytest.raises(IncompatibleModelError, match="not a Hugging Face model"):
+        connect(torch.nn.Linear(2, 2), Connection())
+    model = tiny("bert")
+    model.config.__class__.model_type, kept = "bertt", model.config.__class__.model_type
+    try:
+        with pytest.raises(IncompatibleModelError, match="did you mean 'bert'"):
+            connect(model, Connection())
+    finally:
+        model.config.__class__.model_type = kept
+
+
+def test_connecting_twice_and_disconnecting_a_plain_model():
+    model = connect(tiny("bert"), Connection())
+    with pytest.raises(UnshakenError, match="connected already"):
+        connect(model, Connection())
+    with pytest.raises(UnshakenError, match="is not connected"):
+        disconnect(disconnect(model))
+    assert connection_of(model) is None
+
+
+def test_albert_takes_all_depths_of_a_shared_layer_or_none():
+    with pytest.raises(IncompatibleModelError, match="layers='all'"):
+        connect(tiny("albert"), Connection(layers="2-3"))
+    connect(tiny("albert"), Connection(layers="1-3"))
+
+
+def test_flash_attention_with_unrolled_descent_is_refused_with_a_cure():
+    model = tiny("bert")
+    model.config._attn_implementation_internal = "flash_attention_2"
+    assert "sdpa" in check(model, Connection.im_bert(gradient="unrolled"))[0][1]
+    assert check(model, Connection.im_bert()) == []
+
+
+def test_a_cache_is_refused_and_switched_off():
+    model = connect(tiny("gpt2", head=AutoModelForCausalLM), Connection(solver=FixedPoint(steps=2)))
+    assert model.config.use_cache is False
+    ids = tokens("gpt2")["input_ids"]
+    model(input_ids=ids)
+    with pytest.raises(IncompatibleModelError, match="use_cache=False"):
+        model(input_ids=ids, use_cache=True)
+    assert disconnect(model).config.use_cache is True
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"theta": 1.5}, "between 0"),
+        ({"step": 0}, "above 0"),
+        ({"form": "layers"}, "did you mean 'layer'"),
+        ({"order": 3}, "Runge-Kutta"),
+        ({"order": 2}, "theta=0"),
+        ({"gradient": "fantom"}, "did you mean 'phantom'"),
+        ({"inner_dropout": "share"}, "did you mean 'shared'"),
+        ({"solver": "anderson"}, "pass a solver"),
+    ],
+)
+def test_a_connection_that_makes_no_sense(settings, message):
+    with pytest.raises(UnshakenError, match=message):
+        Connection(**settings)
+
+
+def test_connections_survive_json():
+    import json
+
+    for connection in (*CONNECTIONS.values(), Connection(solver=GradientDescent(steps=7), gradient="implicit")):
+        saved = json.loads(json.dumps(connection.to_dict()))
+        assert Connection.from_dict(saved).to_dict() == connection.to_dict()
+    with pytest.raises(UnshakenError, match="unknown entry 'speed'"):
+        Connection.from_dict({**Connection().to_dict(), "speed": 1})

@@ -1,0 +1,181 @@
+"""The equation on layers whose solution is known, and the gradient modes against numerical derivatives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from table import solvers
+from torch import Tensor, nn
+from torch.autograd import gradcheck, gradgradcheck
+
+from unshaken.connections import Connection, Detached, Implicit, Phantom, Unrolled
+from unshaken.connections.layer import LayerEquation, _Dropout
+from unshaken.solvers import Anderson, FixedPoint, GradientDescent
+
+BATCH, SEQ, HIDDEN = 2, 3, 2
+
+
+def equation(connection: Connection, h: Tensor, layer, form: str = "layer", step: object = None) -> LayerEquation:
+    return LayerEquation(
+        call=layer,
+        h=h,
+        dtype=h.dtype,
+        precision={"device_type": "cpu", "enabled": False},
+        connection=connection,
+        form=form,
+        step=connection.step if step is None else step,
+        mask=None,
+        dropout=_Dropout(nn.Identity().eval(), "shared", h.device),
+    )
+
+
+def solve(connection: Connection, h: Tensor, layer, form: str = "layer") -> Tensor:
+    return connection.gradient_mode.solve(equation(connection, h, layer, form), connection.solver)[0]
+
+
+@pytest.fixture
+def affine():
+    """layer(x) = x W + b on every token."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(HIDDEN, HIDDEN, generator=generator, dtype=torch.float64) * 0.25
+    bias = torch.randn(HIDDEN, generator=generator, dtype=torch.float64)
+    h = torch.randn(BATCH, SEQ, HIDDEN, generator=generator, dtype=torch.float64)
+    return weight, bias, h
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=str)
+@pytest.mark.parametrize("form", ["layer", "increment"])
+@pytest.mark.parametrize(("theta", "step"), [(1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.3, 0.7)])
+def test_affine_layers_are_solved_exactly(affine, solver, form, theta, step):
+    weight, bias, h = affine
+    identity = torch.eye(HIDDEN, dtype=torch.float64)
+    # f(x) = x A + b with A the layer's matrix, less the identity in the increment form.
+    matrix = weight if form == "layer" else weight - identity
+    right = h + step * ((1 - theta) * (h @ matrix + bias) + theta * bias)
+    exact = torch.linalg.solve(identity - step * theta * matrix, right, left=False)
+    connection = Connection(form=form, theta=theta, step=step, solver=solver, gradient=Unrolled())
+    ours = solve(connection, h, lambda x: x @ weight + bias, form)
+    torch.testing.assert_close(ours, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["layer", "increment"])
+def test_explicit_euler_and_runge_kutta_are_their_formulas(affine, form):
+    weight, bias, h = affine
+
+    def layer(x: Tensor) -> Tensor:
+        return torch.tanh(x @ weight + bias)
+
+    def f(x: Tensor) -> Tensor:
+        return layer(x) if form == "layer" else layer(x) - x
+
+    step = 0.3
+    euler = equation(Connection(theta=0.0, step=step), h, layer, form).explicit()
+    torch.testing.assert_close(euler, h + step * f(h))
+    k1 = f(h)
+    k2 = f(h + step * k1)
+    second = equation(Connection.runge_kutta(order=2, step=step), h, layer, form).runge_kutta()
+    torch.testing.assert_close(second, h + step / 2 * (k1 + k2))
+    k2 = f(h + step / 2 * k1)
+    k3 = f(h + step / 2 * k2)
+    k4 = f(h + step * k3)
+    fourth = equation(Connection.runge_kutta(order=4, step=step), h, layer, form).runge_kutta()
+    torch.testing.assert_close(fourth, h + step / 6 * (k1 + 2 * k2 + 2 * k3 + k4))
+
+
+def test_runge_kutta_of_order_four_is_more_exact_than_euler():
+    """dx/dt = -x over one unit of time, in one step: exp(-1)."""
+    h = torch.ones(1, 1, 1, dtype=torch.float64)
+    exact = torch.exp(torch.tensor(-1.0, dtype=torch.float64))
+    errors = [
+        float((equation(Connection(theta=0.0, order=order), h, lambda x: -x).runge_kutta() - exact).abs())
+        for order in (2, 4)
+    ]
+    assert errors[1] < errors[0] / 10
+
+
+def tanh_layer(h: Tensor, weight: Tensor, connection: Connection, form: str) -> Tensor:
+    return solve(connection, h, lambda x: torch.tanh(x @ weight), form)
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    h = torch.randn(1, SEQ, HIDDEN, generator=generator, dtype=torch.float64).requires_grad_()
+    weight = (torch.randn(HIDDEN, HIDDEN, generator=generator, dtype=torch.float64) * 0.4).requires_grad_()
+    return h, weight
+
+
+EXACT = Anderson(steps=60, tolerance=1e-13)
+TRUE_GRADIENTS = {
+    "unrolled descent": Connection(form="layer", solver=GradientDescent(steps=4), gradient=Unrolled()),
+    "unrolled Anderson": Connection(form="layer", solver=Anderson(steps=4), gradient=Unrolled()),
+    "unrolled fixed point": Connection(form="layer", solver=FixedPoint(steps=4), gradient=Unrolled()),
+    "implicit": Connection(form="layer", solver=EXACT, gradient=Implicit(solver=EXACT)),
+    "implicit, second order": Connection(form="layer", solver=EXACT, gradient=Implicit(solver=EXACT, order=2)),
+    "phantom, many steps": Connection(form="layer", solver=EXACT, gradient=Phantom(steps=40)),
+}
+
+
+@pytest.mark.parametrize("form", ["layer", "increment"])
+@pytest.mark.parametrize("name", list(TRUE_GRADIENTS))
+def test_true_gradients_agree_with_finite_differences(name, form):
+    def function(h: Tensor, weight: Tensor) -> Tensor:
+        return tanh_layer(h, weight, TRUE_GRADIENTS[name], form)
+
+    assert gradcheck(function, inputs(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["unrolled descent", "unrolled fixed point", "implicit, second order", "phantom, many steps"])
+def test_second_derivatives_agree_with_finite_differences(name):
+    def function(h: Tensor, weight: Tensor) -> Tensor:
+        return tanh_layer(h, weight, TRUE_GRADIENTS[name], "layer")
+
+    assert gradgradcheck(function, inputs(), atol=1e-4)
+
+
+def test_detached_has_the_solution_for_value_and_the_explicit_step_for_gradient():
+    h, weight = inputs()
+    connection = Connection(form="layer", solver=GradientDescent(steps=5), gradient=Detached())
+    ours = tanh_layer(h, weight, connection, "layer")
+    unrolled = tanh_layer(h, weight, Connection(form="layer", solver=GradientDescent(steps=5), gradient=Unrolled()), "layer")
+    torch.testing.assert_close(ours, unrolled)
+    cotangent = torch.randn_like(ours)
+    explicit = h + torch.tanh(h @ weight)
+    for mine, theirs in zip(
+        torch.autograd.grad(ours, (h, weight), cotangent),
+        torch.autograd.grad(explicit, (h, weight), cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_phantom_is_a_truncated_neumann_series(affine, steps):
+    """For an affine layer the derivative of k evaluations at the solution is sum_{i<k} W^i."""
+    weight, bias, h = affine
+    h = h.clone().requires_grad_()
+    connection = Connection(form="layer", solver=EXACT, gradient=Phantom(steps=steps))
+    z = solve(connection, h, lambda x: x @ weight + bias)
+    cotangent = torch.randn_like(z)
+    (ours,) = torch.autograd.grad(z, h, cotangent)
+    series = sum((torch.linalg.matrix_power(weight, power) for power in range(1, steps)), torch.eye(HIDDEN).double())
+    torch.testing.assert_close(ours, cotangent @ series.T)
+
+
+@pytest.mark.parametrize(("mode", "grows"), [("detached", False), ("phantom", False), ("implicit", False), ("unrolled", True)])
+def test_only_unrolled_memory_grows_with_steps(mode, grows):
+    """Counts the bytes autograd saves for backward."""
+
+    def saved(steps: int) -> int:
+        h, weight = inputs()
+        total = 0
+
+        def pack(tensor: Tensor) -> Tensor:
+            nonlocal total
+            total += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            tanh_layer(h, weight, Connection(form="layer", solver=FixedPoint(steps=steps), gradient=mode), "layer")
+        return total
+
+    assert (saved(20) > saved(2)) == grows

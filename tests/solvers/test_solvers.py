@@ -1,0 +1,186 @@
+"""Solvers on problems with known answers, alone and beside other examples of a batch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from table import solvers
+from torch import Tensor
+
+from unshaken import UnshakenError
+from unshaken.solvers import SOLVERS, Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
+
+
+def affine(batch: int = 4, features: int = 6, scale: float = 0.25, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """A x + b with its exact fixed point (I - A)^-1 b."""
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(batch, features, features, generator=generator, dtype=torch.float64) * scale
+    offset = torch.randn(batch, features, generator=generator, dtype=torch.float64)
+    exact = torch.linalg.solve(torch.eye(features, dtype=torch.float64) - matrix, offset)
+    return matrix, offset, exact
+
+
+def apply(matrix: Tensor, offset: Tensor) -> object:
+    return lambda z: torch.einsum("bij,bj->bi", matrix, z) + offset
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=str)
+def test_finds_the_exact_solution_of_affine_problems(solver):
+    matrix, offset, exact = affine()
+    solution = solver(apply(matrix, offset), torch.zeros_like(offset))
+    torch.testing.assert_close(solution.z, exact, rtol=1e-4, atol=1e-4)
+    assert solution.residual.max() < 1e-3
+    assert not solution.diverged.any()
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=str)
+def test_finds_the_fixed_point_of_the_cosine(solver):
+    solution = solver(torch.cos, torch.ones(3, 1, dtype=torch.float64))
+    torch.testing.assert_close(solution.z, torch.full((3, 1), 0.7390851332151607, dtype=torch.float64), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=str)
+def test_an_example_does_not_see_its_neighbours(solver):
+    matrix, offset, _ = affine()
+    together = solver(apply(matrix, offset), torch.zeros_like(offset))
+    for row in range(len(offset)):
+        alone = solver(apply(matrix[row : row + 1], offset[row : row + 1]), torch.zeros_like(offset[row : row + 1]))
+        torch.testing.assert_close(together.z[row : row + 1], alone.z, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(together.residual[row : row + 1], alone.residual, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=str)
+def test_padding_does_not_touch_the_solution(solver):
+    """Two tokens of three features; the second is padding with an equation that blows up if it counts."""
+    matrix, offset, exact = affine(batch=2, features=3)
+
+    def g(z: Tensor) -> Tensor:  # (batch, 2, features)
+        real = torch.einsum("bij,bj->bi", matrix, z[:, 0]) + offset
+        return torch.stack([real, 5 * z[:, 1] + 1], dim=1)
+
+    mask = torch.tensor([[1, 0], [1, 0]])
+    solution = solver(g, torch.zeros(2, 2, 3, dtype=torch.float64), mask)
+    torch.testing.assert_close(solution.z[:, 0], exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=str)
+def test_counts_what_it_evaluates(solver):
+    matrix, offset, _ = affine()
+    calls = 0
+
+    def g(z: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return apply(matrix, offset)(z)
+
+    solution = solver(g, torch.zeros_like(offset))
+    assert solution.evaluations == calls
+    assert solution.vjps == (calls if solver.needs_vjp else 0)
+
+
+@pytest.mark.parametrize("kind", list(SOLVERS.values()), ids=list(SOLVERS))
+def test_stops_at_the_tolerance_and_freezes_who_is_done(kind):
+    matrix, offset, _ = affine()
+    matrix[0] = 0  # solved by one evaluation
+    solution = kind(steps=2000, tolerance=1e-3)(apply(matrix, offset), torch.zeros_like(offset))
+    assert solution.evaluations < 2000
+    assert solution.residual.max() <= 1e-3
+    # The easy example took its answer as soon as it had it, and the hard ones' iterations did not move it.
+    torch.testing.assert_close(solution.z[0], offset[0], rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", list(SOLVERS.values()), ids=list(SOLVERS))
+def test_zero_steps_leave_the_guess(kind):
+    guess = torch.randn(2, 3)
+    solution = kind(steps=0)(torch.cos, guess)
+    assert torch.equal(solution.z, guess)
+    assert solution.evaluations == 0
+    assert solution.residual.isnan().all()
+
+
+@pytest.mark.parametrize("solver", [FixedPoint(steps=40), Anderson(steps=12), Broyden(steps=12), NewtonKrylov(steps=3)])
+def test_divergence_is_data_and_the_answer_stays_finite(solver):
+    """Row 0 explodes under plain iteration, row 1 becomes NaN away from the start, row 2 is easy."""
+    slope = torch.tensor([[-6.0], [0.0], [0.1]])
+
+    def g(z: Tensor) -> Tensor:
+        broken = torch.where(z > 0.5, torch.full_like(z, math.nan), z + 0.6)
+        image = slope * z + 1
+        return torch.cat([image[:1], broken[1:2], image[2:]])
+
+    solution = solver(g, torch.zeros(3, 1))
+    assert torch.isfinite(solution.z).all()
+    assert bool(solution.diverged[1])
+    assert not bool(solution.diverged[2])
+    torch.testing.assert_close(solution.z[2], torch.tensor([1 / 0.9]), rtol=1e-3, atol=1e-3)
+
+
+def test_damped_fallback_rescues_a_diverging_fixed_point():
+    """z = -1.8 z + 1 has a solution that plain iteration runs away from and damping finds."""
+    solution = FixedPoint(steps=60, growth=2.0)(lambda z: -1.8 * z + 1, torch.zeros(1, 1, dtype=torch.float64))
+    torch.testing.assert_close(solution.z, torch.full((1, 1), 1 / 2.8, dtype=torch.float64), rtol=1e-4, atol=1e-4)
+    assert bool(solution.diverged)
+
+
+def test_descent_returns_its_best_iterate_when_it_explodes():
+    solution = GradientDescent(steps=30, rate=1e8)(lambda z: 3 * z + 1, torch.zeros(2, 3))
+    assert torch.isfinite(solution.z).all()
+    assert solution.diverged.all()
+
+
+@pytest.mark.parametrize("reduction", ["sum", "token-mean", "mean"])
+def test_descent_is_algorithm_1_to_the_letter(reduction):
+    """IM-BERT, Algorithm 1: x <- x - gamma * grad_x ||x - h - phi(x)||^2, from x = h + phi(h)."""
+    torch.manual_seed(0)
+    h, weight = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64) * 0.4
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+
+    def phi(x: Tensor) -> Tensor:
+        return torch.tanh(x @ weight)
+
+    x = h + phi(h)
+    for _ in range(7):
+        x = x.detach().requires_grad_()
+        squares = ((x - h - phi(x)) * mask[..., None]) ** 2
+        if reduction == "sum":
+            loss = squares.sum()
+        elif reduction == "token-mean":
+            loss = squares.sum() / 4
+        else:
+            loss = (squares.sum((1, 2)) / (4 * mask.sum(1))).sum()
+        (gradient,) = torch.autograd.grad(loss, x)
+        x = x - 0.1 * gradient
+
+    solver = GradientDescent(steps=7, rate=0.1, reduction=reduction)
+    with torch.no_grad():
+        ours = solver(lambda z: h + phi(z), h + phi(h), mask).z
+    torch.testing.assert_close(ours, x.detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Anderson(steps=-1), "steps"),
+        (lambda: Anderson(window=0), "window"),
+        (lambda: FixedPoint(damping=0), "damping"),
+        (lambda: GradientDescent(rate=0), "rate"),
+        (lambda: GradientDescent(reduction="median"), "reduction"),
+        (lambda: Broyden(rank=0), "rank"),
+        (lambda: NewtonKrylov(krylov=0), "krylov"),
+        (lambda: FixedPoint(growth=1.0), "growth"),
+    ],
+)
+def test_bad_settings_say_what_is_allowed(make, message):
+    with pytest.raises(UnshakenError, match=message):
+        make()
+
+
+def test_anderson_is_scale_invariant():
+    """A ridge relative to the Gram matrix: scaling the problem by a million scales the answer and nothing else."""
+    matrix, offset, _ = affine()
+    solver = Anderson(steps=6)
+    small = solver(apply(matrix, offset), torch.zeros_like(offset)).z
+    large = solver(apply(matrix, offset * 1e6), torch.zeros_like(offset)).z
+    torch.testing.assert_close(large / 1e6, small, rtol=1e-6, atol=1e-8)
