@@ -84,6 +84,7 @@ def budget_curves(report: Report, data: str | None = None) -> Any:
             label = f"{report.name_of(item)}, {name}"
             axes.step(budgets, values, where="post", label=label, color=COLOURS[index % len(COLOURS)], linestyle=dash)
     axes.set(xscale="log", ylim=(0, 100), xlabel="queries per example", ylabel="accuracy (%)")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     return _finish(figure, axes)
 
 

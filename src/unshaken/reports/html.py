@@ -95,9 +95,17 @@ def _card(report: Report, evaluation: Evaluation) -> str:
     return (
         f'<article class="card"><h3>{escape(report.name_of(evaluation))}</h3>'
         f'<p class="muted">{escape(evaluation.data.name)} · {len(evaluation.predictions)} examples · '
-        f"majority baseline {100 * baseline:.1f}</p>"
+        f"majority baseline {100 * baseline:.1f}{_headline(evaluation)}</p>"
         f'<div class="figures">{figures}</div></article>'
     )
+
+
+def _headline(evaluation: Evaluation) -> str:
+    """The task's own metric, where it is another than accuracy."""
+    metric = evaluation.data.metric
+    if metric == "accuracy" or metric not in evaluation.metrics:
+        return ""
+    return f" · {escape(metric.replace('_', ' '))} {100 * evaluation.metrics[metric]:.1f}"
 
 
 def _figure(label: str, share: Proportion, baseline: float) -> str:

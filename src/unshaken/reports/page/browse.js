@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const [SET, MODEL, CONDITION, EXAMPLE, OUTCOME, PREDICTION, BEFORE, AFTER, QUERIES, SIMILARITY, CHANGE] = Array(11).keys();
   const [ID, LABEL, GROUP, TEXTS] = Array(4).keys();
-  const OUTCOMES = { success: "attack succeeded", failure: "model held", error: "error", wrong: "wrong without attack", right: "right without attack" };
+  const OUTCOMES = { success: "broken", failure: "held", error: "error", wrong: "wrong unattacked", right: "right unattacked" };
   const KINDS = { success: "bad", failure: "good", error: "plain", wrong: "bad", right: "plain" };
   const byId = (id) => document.getElementById(id);
   const controls = Object.fromEntries(["search", "condition", "outcome", "label", "model", "set"].map((id) => [id, byId(id)]));
@@ -92,12 +92,10 @@
     const right = labelName(row, item[LABEL]);
     const said = labelName(row, row[PREDICTION]);
     turn.append("true: ", element("b", "", right), row[OUTCOME] === "success" ? " → now: " : " · answer: ", element("b", "", said));
-    top.append(turn, element("span", "spacer"));
+    top.append(turn);
     const texts = item.slice(TEXTS);
     const before = row[CHANGE]?.from ?? texts;
     const after = before.map((text, column) => replaced(text, row[CHANGE]?.edits[column] ?? []));
-    if (row[CHANGE]) top.append(copyButton("Copy original", before), copyButton("Copy adversarial", after));
-    else top.append(copyButton("Copy text", texts));
     node.append(top);
     before.forEach((text, column) => {
       const paragraph = element("div", "text");
@@ -105,7 +103,11 @@
       difference(paragraph, text, row[CHANGE]?.edits[column] ?? [], words);
       node.append(paragraph);
     });
-    node.append(element("div", "facts", facts(row, item, set)));
+    const end = element("div", "end");
+    end.append(element("span", "facts", facts(row, item, set)), element("span", "spacer"));
+    if (row[CHANGE]) end.append(copyButton("Copy original", before), copyButton("Copy adversarial", after));
+    else end.append(copyButton("Copy text", texts));
+    node.append(end);
     return node;
   }
 
