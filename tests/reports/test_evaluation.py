@@ -11,7 +11,7 @@ import torch
 from report_parts import WORDS, examples, save_model, small_texts, tiny_model, tokenizer
 from transformers import BertForSequenceClassification
 
-from unshaken.attacks import PWWS, Genetic
+from unshaken.attacks import PWWS, Genetic, HullAttack, Transfer
 from unshaken.attacks.victim import Victim
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
@@ -208,6 +208,35 @@ def test_a_model_that_reads_padding_is_found() -> None:
     model.__class__ = Unmasked
     unmasked = Victim.from_model(model, tokenizer(), name="unmasked")
     assert "batch-dependence" in raised(evaluate(unmasked, examples([0, 1] * 6)))
+
+
+def test_a_transfer_that_beats_the_direct_attack_is_found() -> None:
+    """The direct search is starved by constant scores; what it missed, the other model's texts find."""
+
+    def cliff(texts: list[str]) -> np.ndarray:
+        wrong = np.array([0.9 if text.split().count("great") == 2 else 0.1 for text in texts])
+        right = np.array(["good" in text or "great" in text or "fine" in text for text in texts])
+        positive = np.where(right, 1 - wrong, wrong)
+        return np.stack([1 - positive, positive], axis=1)
+
+    def slope(texts: list[str]) -> np.ndarray:
+        positive = np.array([0.9 - 0.25 * text.split().count("great") for text in texts])
+        positive = np.where(["bad" in text for text in texts], 0.1, positive)
+        return np.stack([1 - positive, positive], axis=1)
+
+    data = examples([1, 1, 1, 0, 0], ["good good film", "good a good", "the good good", "bad a", "bad the"])
+    direct = PWWS(substitutions=SETS)
+    transfer = Transfer(source=Victim.from_callable(slope, 2, name="slope"), attack=direct)
+    report = evaluate(Victim.from_callable(cliff, 2, name="cliff"), data, [direct, transfer])
+    assert "transfer-beats-direct" in raised(report)
+    assert report.evaluations[0].accuracy("transfer").hits < report.evaluations[0].accuracy("pwws").hits
+
+
+def test_the_white_box_attack_settles_the_loop() -> None:
+    model = connect(tiny_model(), Connection(layers="2")).eval()
+    victim = Victim.from_model(model, tokenizer(), name="connected")
+    report = evaluate(victim, model_examples(tiny_model(), 4), [HullAttack(substitutions=SETS, steps=2)])
+    assert "inference-loop" not in raised(report)
 
 
 def test_a_connected_model_is_found() -> None:

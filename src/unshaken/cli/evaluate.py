@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unshaken.attacks.base import Attack
     from unshaken.attacks.victim import Victim
     from unshaken.examples import Examples
+    from unshaken.substitutions import Substitutions
 
 
 def evaluate(
@@ -51,8 +52,6 @@ def evaluate(
 
 def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
     """The attacks behind `pwws,genetic:population=20,generations=10`."""
-    from dataclasses import replace
-
     from unshaken.attacks import ATTACKS
     from unshaken.names import build
     from unshaken.substitutions import SUBSTITUTIONS
@@ -63,7 +62,20 @@ def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
     if substitutions is None:
         return attacks
     chosen = build("substitutions", substitutions, SUBSTITUTIONS)
-    return [replace(item, substitutions=chosen) for item in attacks]
+    return [_with_substitutions(item, chosen) for item in attacks]
+
+
+def _with_substitutions(attack: Attack, chosen: Substitutions) -> Attack:
+    from dataclasses import replace
+
+    from unshaken.attacks import Transfer
+    from unshaken.attacks.base import SearchAttack
+
+    if isinstance(attack, SearchAttack):
+        return replace(attack, substitutions=chosen)
+    if isinstance(attack, Transfer):
+        return replace(attack, attack=_with_substitutions(attack.attack, chosen))
+    raise UnshakenError(f"--substitutions does not apply to the attack {attack.name!r}; leave one of them out")
 
 
 def split_specs(text: str) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.base import Attack
+from unshaken.attacks.base import Attack, SearchAttack
+from unshaken.attacks.transfer import Transfer
 from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
@@ -60,6 +61,7 @@ def evaluate(
     models = [victims] if isinstance(victims, Victim) else list(victims)
     sets = [examples] if isinstance(examples, Examples) else [replace(rows, name=key) for key, rows in examples.items()]
     _check_input(models, sets)
+    attacks = [_with_source(attack) for attack in attacks]
     folder = None if out is None else Path(out)
     if folder is not None and (folder / REPORT_FILE).exists() and not resume:
         raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
@@ -95,6 +97,13 @@ def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
             raise UnshakenError(f"{rows.name} has targets instead of classes; evaluate and attacks are for classifiers")
         for victim in models:
             _check_labels(victim, rows)
+
+
+def _with_source(attack: Attack) -> Attack:
+    """A transfer with its source loaded: once for all models, and with the fingerprint in its settings."""
+    if isinstance(attack, Transfer) and isinstance(attack.source, str):
+        return replace(attack, source=Victim.from_pretrained(attack.source))
+    return attack
 
 
 def _check_labels(victim: Victim, rows: Examples) -> None:
@@ -210,7 +219,7 @@ class _Run:
         seconds = time.perf_counter() - start
         repeated = (
             probes.rechecks(attack, self.victim, self.examples, found, self.recheck, self.seed)
-            if self.recheck and attack.name not in SCORELESS
+            if self.recheck and isinstance(attack, SearchAttack) and attack.name not in SCORELESS
             else ()
         )
         return AttackRun(

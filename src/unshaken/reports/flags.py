@@ -145,7 +145,7 @@ def _transfer(evaluation: Evaluation, subject: str) -> Check:
     transferred = [name for name, run in runs if run.attack == "transfer"]
     direct = [name for name, run in runs if run.attack != "transfer"]
     if not transferred or not direct:
-        settle = "run --attack transfer with the undefended model as its source, beside a direct attack"
+        settle = "run --attack transfer:source=MODEL, with the undefended model as its source, beside a direct attack"
         return _unknown(flag, subject, "no transfer attack beside a direct one", settle)
     best_transfer, best_direct = (min(names, key=_hits_of(evaluation)) for names in (transferred, direct))
     by_transfer, by_direct = evaluation.accuracy(best_transfer), evaluation.accuracy(best_direct)
@@ -162,8 +162,8 @@ def _hits_of(evaluation: Evaluation) -> Callable[[str], int]:
 
 def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
     flag, settle = "more-budget-helps", "repeat with twice the budget until the accuracy stops falling"
-    budget = run.settings.get("query_budget")
-    stopped = [result for result in run.results if result.outcome == "failure" and budget and result.queries >= budget]
+    budget = int(run.settings.get("query_budget") or 0)
+    stopped = [result for result in run.results if result.outcome == "failure" and 0 < budget <= result.queries]
     if stopped:
         half, full = accuracy_at_budget(evaluation, run, [budget // 2, budget])
         evidence = (

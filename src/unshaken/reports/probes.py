@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.base import Attack
+from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.victim import Victim
 from unshaken.examples import Examples
@@ -94,13 +94,13 @@ class Tempered(Victim):
 
 
 def rechecks(
-    attack: Attack, victim: Victim, examples: Examples, results: AttackResults, count: int, seed: int
+    attack: SearchAttack, victim: Victim, examples: Examples, results: AttackResults, count: int, seed: int
 ) -> tuple[Recheck, ...]:
     """Repeat a black-box attack on a sample under margin scoring and other temperatures."""
     sample = examples.sample(count, seed)
     chosen = {row.id for row in sample}
     held = sum(result.outcome == "failure" for result in results if result.example_id in chosen)
-    runs: list[tuple[str, Attack, Victim]] = []
+    runs: list[tuple[str, SearchAttack, Victim]] = []
     if attack.scoring != "margin":
         runs.append(("margin scoring", replace(attack, scoring="margin"), victim))
     runs += [(f"temperature {value:g}", attack, Tempered(victim, value)) for value in TEMPERATURES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -185,8 +185,8 @@ def _spread_cells(spread: SeedSpread) -> tuple[str, ...]:
     )
 
 
-def _table(headings: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    def line(values: tuple[str, ...]) -> str:
+def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    def line(values: Sequence[str]) -> str:
         return "| " + " | ".join(escape_markdown(value) for value in values) + " |"
 
     return "\n".join([line(headings), "|" + "---|" * len(headings), *(line(values) for values in lines)])
