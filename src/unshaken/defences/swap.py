@@ -15,7 +15,7 @@ from unshaken.defences.base import Defence, Passes, Step, evaluation_mode
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.base import Substitutions
-from unshaken.substitutions.hull import TouchedWords
+from unshaken.substitutions.hull import REMEMBERED, TouchedWords
 from unshaken.substitutions.words import segment
 
 Choices = tuple[tuple[int, tuple[str, ...]], ...]  # attackable positions of one text, with their substitutes
@@ -120,6 +120,8 @@ class SWAP(Defence):
 
     def _substitutes(self, text: str) -> Choices:
         if text not in self._choices:
+            if len(self._choices) > REMEMBERED:
+                self._choices.clear()
             if self._touched is None:
                 raise UnshakenError("SWAP has no substitution set: call setup(model, num_labels=...) before training")
             found = enumerate(self._touched.substitutions.for_text(segment(text)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.words import match_case, segment
 
+REMEMBERED = 100_000  # texts whose alignment is kept, some 200 MB
 SLOTS = 10  # official code: candidates are padded to 10 slots, the word itself and at most 8 neighbours among them
 
 
@@ -121,6 +122,16 @@ class Hull:
         ]
 
 
+class _Found(NamedTuple):
+    """A word with substitutes and the tokens that cover it."""
+
+    column: int
+    position: int
+    prefix: str  # a blank where the word follows one: byte-level pieces depend on it
+    choices: tuple[str, ...]  # itself first
+    tokens: range
+
+
 @dataclass(frozen=True)
 class _Row:
     """The hull of one example, kept for the next epoch; token columns count from the first real token."""
@@ -177,6 +188,8 @@ class HullBuilder:
 
     def __call__(self, texts: Sequence[tuple[str, ...]], input_ids: Tensor) -> Hull:
         """The hull of `texts`, whose padded token ids are `input_ids` (batch, seq)."""
+        if len(self._rows) > REMEMBERED:
+            self._rows.clear()
         self._align([row for row in dict.fromkeys(texts) if row not in self._rows])
         rows = [self._rows[row] for row in texts]
         width = input_ids.shape[1]
@@ -229,14 +242,11 @@ class HullBuilder:
             *(list(column) for column in zip(*texts, strict=True)), truncation=True, max_length=self.max_length
         )
         found = [list(self._find_words(row, encoding)) for row, encoding in zip(texts, batch.encodings, strict=True)]
-        self._learn(prefix + word for row in found for _, _, prefix, choices, _ in row for word in choices)
+        self._learn(word.prefix + choice for row in found for word in row for choice in word.choices)
         for row, words, encoding in zip(texts, found, batch.encodings, strict=True):
             self._rows[row] = self._make_row(words, encoding)
 
-    def _find_words(
-        self, texts: tuple[str, ...], encoding: Any
-    ) -> Iterable[tuple[int, int, str, tuple[str, ...], range]]:
-        """Words with substitutes and the tokens that cover them: (column, position, prefix, choices, tokens)."""
+    def _find_words(self, texts: tuple[str, ...], encoding: Any) -> Iterable[_Found]:
         for column, text in enumerate(texts):
             if self.columns is not None and column not in self.columns:
                 continue
@@ -260,7 +270,7 @@ class HullBuilder:
                 surface, start = words[position], words.spans[position][0]
                 choices = (surface, *(match_case(surface, substitute) for substitute in substitutes))
                 prefix = " " if start and text[start - 1].isspace() else ""
-                yield column, position, prefix, choices, range(tokens[0], tokens[-1] + 1)
+                yield _Found(column, position, prefix, choices, range(tokens[0], tokens[-1] + 1))
 
     def _learn(self, words: Iterable[str]) -> None:
         new = [word for word in dict.fromkeys(words) if word not in self._ids]
@@ -268,7 +278,7 @@ class HullBuilder:
             encoded = self.tokenizer(new, add_special_tokens=False, return_attention_mask=False)["input_ids"]
             self._ids.update((word, tuple(ids)) for word, ids in zip(new, encoded, strict=True))
 
-    def _make_row(self, words: Iterable[tuple[int, int, str, tuple[str, ...], range]], encoding: Any) -> _Row:
+    def _make_row(self, words: Iterable[_Found], encoding: Any) -> _Row:
         kept: list[tuple[int, int, tuple[str, ...]]] = []
         columns: list[int] = []
         word_of: list[int] = []
