@@ -99,3 +99,35 @@ def defences() -> list[DefenceRow]:
         ),
         DefenceRow(name="mixout", make=Mixout, without_noise=lambda: Mixout(p=0)),
     ]
+
+
+def attacks() -> list[Any]:
+    """Each search with settings small enough to run on a few words; white-box ones last."""
+    from unshaken.attacks import PWWS, Beam, Exhaustive, Genetic, Greedy, HotFlip, HullAttack, Random, TextFooler
+    from unshaken.attacks.constraints import StopWords
+    from unshaken.substitutions.dictionary import Dictionary
+
+    entries = {
+        "good": ["fine", "great", "nice"],
+        "bad": ["poor", "awful"],
+        "film": ["movie", "picture"],
+        "plot": ["story"],
+        "slow": ["dull", "lengthy"],
+    }
+    words = Dictionary(entries=entries)
+    only_words = (StopWords(),)  # TextFooler's other constraints need an encoder and a tagger
+    return [
+        PWWS(substitutions=words),
+        PWWS(substitutions=words, variant="greedy", scoring="margin"),
+        Genetic(substitutions=words, population=6, generations=4),
+        Genetic(substitutions=words, population=5, generations=3, scoring="probability", seed=3),
+        TextFooler(substitutions=words, variant="paper", constraints=only_words),
+        TextFooler(substitutions=words, variant="code", constraints=only_words),
+        TextFooler(substitutions=words, variant="textattack", constraints=only_words),
+        Exhaustive(substitutions=words),
+        Greedy(substitutions=words),
+        Beam(substitutions=words, width=3, scoring="log-probability"),
+        Random(substitutions=words, samples=20),
+        HullAttack(substitutions=words, steps=3, restarts=2),
+        HotFlip(substitutions=words),
+    ]

@@ -64,6 +64,22 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
         assert_same_training(load_file(tmp_path / f"{row.name}.safetensors"), weights_without_noise(row, tmp_path))
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in defences()
+        if row.name in ("freelb", "smart-bregman", "infobert", "rift", "swap-informative", "mixout")
+    ],
+    ids=lambda row: row.name,
+)
+def test_bf16_in_the_trainer(row: DefenceRow, tmp_path: Path) -> None:
+    before = dict(tiny_model(dtype=torch.float32).state_dict())
+    after = weights_after(row.make(), tmp_path, bf16=True)
+    assert all(value.isfinite().all() for value in after.values())
+    assert largest_difference(after, before) > 0
+
+
 def test_each_part_is_logged_under_its_name(tmp_path: Path) -> None:
     trainer = trainer_for(FreeLB() + PTWD(weight=0.5), tmp_path, logging_steps=1)
     trainer.train()

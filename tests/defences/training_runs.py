@@ -74,4 +74,14 @@ if __name__ == "__main__":
         found = weights_without_noise(row, target / "run", per_device_train_batch_size=4)
         if torch.distributed.get_rank() == 0:
             save_file(found, target / f"{row.name}.safetensors")
+    # Parameters of a defence live outside the wrapped model: ranks must still agree on them.
+    for row in (row for row in defences() if row.name in ("infobert", "swap-informative")):
+        trainer = trainer_for(row.make(), target / "run", per_device_train_batch_size=4)
+        trainer.train()
+        own = [parameter.detach().flatten() for parameter in trainer.defence.parameters() if parameter.requires_grad]
+        mine = torch.cat([*own, *(parameter.detach().flatten() for parameter in trainer.model.parameters())])
+        ranks = [torch.empty_like(mine) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(ranks, mine)
+        assert own, row.name
+        assert torch.equal(*ranks), row.name
     torch.distributed.destroy_process_group()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -32,7 +32,7 @@ class WeightSwap:
 
     def _enter(self, layer: nn.Module, inputs: Any) -> None:
         if layer.training:
-            layer.__dict__["weight"] = self.transform(layer.weight)
+            layer.__dict__["weight"] = self.transform(cast("Tensor", layer.weight))
 
     def _leave(self, layer: nn.Module, inputs: Any, output: Any) -> None:
         layer.__dict__.pop("weight", None)
