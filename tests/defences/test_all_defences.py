@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny import BACKBONES, ready, run, tiny_model, tiny_step
+from tiny_texts import text_step, tokenizer
 from torch import Tensor, nn
 
 from table import DefenceRow, defences
@@ -29,16 +30,12 @@ embedding_rows = pytest.mark.parametrize("row", [row for row in ROWS if not row.
 
 def step_for(row: DefenceRow, model: nn.Module, **options: Any) -> Step:
     if row.reads_texts:
-        from tiny_texts import text_step
-
         return text_step(model, **options)
     return tiny_step(model, **options)
 
 
 def set_up(row: DefenceRow, model: nn.Module) -> Defence:
     if row.reads_texts:
-        from tiny_texts import tokenizer
-
         return ready(row.make(), model, tokenizer())
     return ready(row.make(), model)
 
@@ -279,6 +276,15 @@ def test_a_model_whose_forward_takes_no_embeddings_is_refused_before_training() 
         if row.name in ("freelb", "smart", "r3f", "creat", "infobert"):
             with pytest.raises(UnshakenError, match="inputs_embeds"):
                 row.make().setup(IdsOnly(), num_labels=2)
+
+
+def test_left_padding_is_refused_where_positions_would_shift() -> None:
+    left = copy.deepcopy(tokenizer())
+    left.padding_side = "left"
+    for row in ROWS:
+        if row.name in ("freelb", "smart", "r3f", "creat", "infobert"):
+            with pytest.raises(UnshakenError, match="padding_side"):
+                row.make().setup(tiny_model(), num_labels=3, tokenizer=left)
 
 
 def test_each_defence_says_where_it_comes_from_and_what_it_costs() -> None:

@@ -175,14 +175,18 @@ def test_r3f_is_its_official_loss(model: Any, noise: Any, shared: bool, detached
     parts, found = run(ready(defence, model), step)
 
     torch.manual_seed(7)
-    dropout_state = torch.get_rng_state()
-    clean = twin(**step.inputs).logits
     start = embed(twin, step)
     drawn = torch.zeros_like(start)
     drawn = drawn.uniform_(-0.05, 0.05) if noise == "uniform" else drawn.normal_(0, 0.05)
+    moved = (start.detach() if detached else start) + drawn
     if shared:
+        dropout_state = torch.get_rng_state()
+        clean = twin(**step.inputs).logits
         torch.set_rng_state(dropout_state)
-    noised = logits_at(twin, step, (start.detach() if detached else start) + drawn)
+        noised = logits_at(twin, step, moved)
+    else:
+        mask = torch.cat([step.inputs["attention_mask"]] * 2)
+        clean, noised = twin(inputs_embeds=torch.cat([start, moved]), attention_mask=mask).logits.chunk(2)
     p, q = clean.log_softmax(-1), noised.log_softmax(-1)
     both = F.kl_div(q, p, log_target=True, reduction="sum") + F.kl_div(p, q, log_target=True, reduction="sum")
     expected = F.cross_entropy(clean, step.labels) + 0.7 * both / len(step.labels)

@@ -322,3 +322,8 @@ def log_probabilities(logits: Tensor) -> Tensor:
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p || q) per example from log-probabilities. (batch, classes) -> (batch,)"""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p || q) + KL(q || p) per example. (batch, classes) -> (batch,)"""
+    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)

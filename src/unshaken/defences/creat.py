@@ -60,7 +60,7 @@ class CreAT(Defence):
         one_of("cosine_reduction", self.cosine_reduction, ("sum", "mean"))
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
-        check_takes_embeddings(model)
+        check_takes_embeddings(model, tokenizer)
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         clean = step.publish("clean", step.forward(output_hidden_states=True))

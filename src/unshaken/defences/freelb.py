@@ -62,7 +62,7 @@ class FreeLB(Defence):
         one_of("norm", self.norm, ("l2", "linf"))
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
-        check_takes_embeddings(model)
+        check_takes_embeddings(model, tokenizer)
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         with torch.no_grad():

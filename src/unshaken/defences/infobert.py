@@ -93,7 +93,7 @@ class InfoBERT(Defence):
             )
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
-        check_takes_embeddings(model)
+        check_takes_embeddings(model, tokenizer)
         example = next(model.parameters())
         self.critic = PairCritic(model.config.hidden_size).to(example.device, example.dtype)  # type: ignore[union-attr, arg-type]
 

@@ -16,8 +16,13 @@ from unshaken.errors import UnshakenError
 Norm = Literal["l2", "linf"]
 
 
-def check_takes_embeddings(model: nn.Module) -> None:
+def check_takes_embeddings(model: nn.Module, tokenizer: Any = None) -> None:
     """Refuse, before training, a model whose word embeddings cannot be perturbed."""
+    if getattr(tokenizer, "padding_side", "right") != "right":
+        raise UnshakenError(
+            "the tokenizer pads on the left, where models that are fed embeddings count positions from the padding on; "
+            "set tokenizer.padding_side = 'right'"
+        )
     input_embeddings(model)
     parameters = inspect.signature(model.forward).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

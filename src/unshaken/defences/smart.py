@@ -17,6 +17,7 @@ from unshaken.defences.base import (
     frozen_copy,
     kl_divergence,
     log_probabilities,
+    symmetric_kl,
     widened,
 )
 from unshaken.defences.perturbations import check_takes_embeddings, one_of, positive, word_embeddings
@@ -74,7 +75,7 @@ class SMART(Defence):
         return cls(weight=weight, step_size=1e-3, projection="ball", bregman_weight=1.0)
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
-        check_takes_embeddings(model)
+        check_takes_embeddings(model, tokenizer)
         if self.bregman_weight:
             self.teacher = frozen_copy(model)
 
@@ -88,7 +89,7 @@ class SMART(Defence):
             self.momentum = 0.99 if step.progress < 0.1 else 0.999  # paper
             with torch.no_grad():
                 mean = step.forward(self.teacher.eval())
-            proximal = divergence(clean.logits, mean.logits, step.is_regression, detach=False)
+            proximal = divergence(clean.logits, mean.logits, step.is_regression, fixed_targets=False)
             parts["bregman"] = self.bregman_weight * proximal
         return parts
 
@@ -123,13 +124,14 @@ class SMART(Defence):
         return PLAIN * 2 + ascent + Passes(forward=int(self.bregman_weight > 0))
 
 
-def divergence(logits: Tensor, other: Tensor, is_regression: bool, detach: bool = True) -> Tensor:
-    """The symmetric distance of two predictions, mean over the batch; `detach` holds each KL's target fixed."""
+def divergence(logits: Tensor, other: Tensor, is_regression: bool, fixed_targets: bool = True) -> Tensor:
+    """The symmetric distance of two predictions, mean over the batch; each KL may hold its target fixed."""
     if is_regression:
         return F.mse_loss(widened(logits), widened(other))
     p, q = log_probabilities(logits), log_probabilities(other)
-    p_target, q_target = (p.detach(), q.detach()) if detach else (p, q)
-    return (kl_divergence(q_target, p) + kl_divergence(p_target, q)).mean()
+    if fixed_targets:
+        return (kl_divergence(q.detach(), p) + kl_divergence(p.detach(), q)).mean()
+    return symmetric_kl(p, q).mean()
 
 
 def stable_divergence(logits: Tensor, target: Tensor, eps: float = 1e-6) -> Tensor:
