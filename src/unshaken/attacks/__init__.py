@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unshaken.attacks.base import Attack
+from unshaken.attacks.base import Attack, SearchAttack
 from unshaken.attacks.beam import Beam, Greedy
 from unshaken.attacks.exhaustive import Exhaustive
 from unshaken.attacks.genetic import Genetic
@@ -10,10 +10,15 @@ from unshaken.attacks.goals import Goal, Targeted, Untargeted
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.random_swaps import Random
 from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.textfooler import TextFooler
+from unshaken.attacks.transfer import Transfer
 from unshaken.attacks.victim import Victim
+from unshaken.attacks.white_box import HotFlip, HullAttack
+from unshaken.attacks.worst_case import WorstCase, worst_of
 
 ATTACKS: dict[str, type[Attack]] = {
-    attack.name: attack for attack in (PWWS, Genetic, Exhaustive, Greedy, Beam, Random)
+    attack.name: attack
+    for attack in (PWWS, Genetic, TextFooler, Exhaustive, Greedy, Beam, Random, HullAttack, HotFlip, Transfer)
 }
 
 __all__ = [
@@ -27,8 +32,15 @@ __all__ = [
     "Genetic",
     "Goal",
     "Greedy",
+    "HotFlip",
+    "HullAttack",
     "Random",
+    "SearchAttack",
     "Targeted",
+    "TextFooler",
+    "Transfer",
     "Untargeted",
     "Victim",
+    "WorstCase",
+    "worst_of",
 ]

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from unshaken.substitutions.base import Substitutions
 if TYPE_CHECKING:
     from unshaken.attacks.constraints import Constraint
 
-__all__ = ["Ask", "Attack", "AttackResult", "AttackResults", "Scores", "Search", "SearchAttack"]
+__all__ = ["Ask", "Attack", "AttackResult", "AttackResults", "Look", "Scores", "Search", "SearchAttack"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,22 @@ class Ask:
         in_order: The algorithm would ask them one after another and stop at the first success. They are answered
             together, but only those up to that success count as queries.
         previous: The row that constraints may compare with, where an attack wants the last accepted text.
-        inspect: Also look inside the model (`SearchAttack.inspect`), for white-box attacks.
+        look: Also look inside the model (`SearchAttack.inspect`), for white-box attacks: 1 for the first look at this
+            example, 2 for the second. The one row is then no query.
     """
 
     rows: np.ndarray
     in_order: bool = False
     previous: np.ndarray | None = None
-    inspect: bool = False
+    look: int = 0
+
+
+class Look(NamedTuple):
+    """What a white-box search looks at."""
+
+    space: Space
+    row: np.ndarray
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +145,7 @@ class SearchAttack(Attack):
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
         """Ask about rows of `space` until one succeeds, and return it; None where the search gives up."""
 
-    def inspect(self, victim: Victim, spaces: Sequence[Space], rows: Sequence[np.ndarray]) -> list[Any]:
+    def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[Any]:
         """What a white-box search needs from inside the model, for many examples in one batch."""
         raise NotImplementedError(f"{self.name} asks to look inside the model and does not say how")
 

@@ -1,9 +1,9 @@
 """The engine: many searches side by side, their questions merged into full batches, each result written at once.
 
-Every search is a generator that asks and is answered, so an example's path does not depend on its neighbours: the answer is
-that of a search of its own, as far as the victim's answers do not depend on the batch. Models in float32 do, by rounding
-(about 1e-6): ties between candidates with equal tokens are exact and go to the first, and near ties, rare as they are, may
-fall either way. Load the victim with dtype=float64 where even those must agree.
+Every search is a generator that asks and is answered, so an example's path does not depend on its neighbours: the
+answer is that of a search of its own, as far as the victim's answers do not depend on the batch. Those of a model in
+float32 do, by rounding (about 1e-6): ties between candidates with equal tokens are exact and go to the first; near
+ties, rare as they are, may fall either way. Load the victim with dtype=float64 where even those must agree.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.base import Look, SearchAttack
 from unshaken.attacks.constraints import check, restrict
 from unshaken.attacks.constraints.base import Candidate, Constraint
-from unshaken.attacks.flight import Flight, row_keys
+from unshaken.attacks.flight import Flight
 from unshaken.attacks.goals import Targeted
 from unshaken.attacks.model_victim import ModelVictim, Rows
 from unshaken.attacks.pieces import PieceEncoder
@@ -131,8 +131,8 @@ class _Engine:
         spaces = [self._space(example, words[row], row, found) for row, example in enumerate(examples)]
         if not self._has_answered and any(space.word_count for space in spaces) and not any(map(len, spaces)):
             raise UnshakenError(
-                f"the substitutions {self.attack.substitutions.name!r} with these constraints change no word of the first "
-                f"{len(spaces)} examples; use another set, or fewer constraints or frozen columns"
+                f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of the "
+                f"first {len(spaces)} examples; use another set, or fewer constraints or frozen columns"
             )
         return spaces
 
@@ -147,9 +147,7 @@ class _Engine:
                 if cased:
                     places.append((column, position))
                     forms.append((surface, *cased, probe))
-        return Space(
-            example=example, words=words, places=tuple(places), forms=tuple(forms), frozen_columns=self.frozen
-        )
+        return Space(example=example, words=words, places=tuple(places), forms=tuple(forms), frozen_columns=self.frozen)
 
     def check(self, flights: Sequence[Flight]) -> None:
         """Set which rows of the open questions the constraints allow, in one batch over all examples."""
@@ -187,8 +185,8 @@ class _Engine:
     ) -> list[np.ndarray | Exception]:
         """Everything that runs the model, in one place: where there is a worker, it is the only one to touch it."""
         if looked_into:
-            spaces, rows = [flight.space for flight in looked_into], [flight.ask.rows[0] for flight in looked_into]
-            for flight, seen in zip(looked_into, self.attack.inspect(self.victim, spaces, rows), strict=True):
+            looks = [Look(flight.space, flight.ask.rows[0], flight.ask.look) for flight in looked_into]
+            for flight, seen in zip(looked_into, self.attack.inspect(self.victim, looks), strict=True):
                 flight.inspection = seen
         return self.predict(questions)
 
@@ -242,7 +240,7 @@ class _Cohort:
         self.engine.check(self.flights)
         questions = [flight.question() for flight in self.flights]
         prepared = self.engine.encode(self.flights, questions)
-        looked_into = [flight for flight in self.flights if flight.ask.inspect]
+        looked_into = [flight for flight in self.flights if flight.ask.look]
         if self.worker is not None:
             self._pending = self.worker.submit(self.engine.answer, prepared, looked_into)
         else:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, SearchAttack, Scores, Search
+from unshaken.attacks.base import Ask, Scores, Search, SearchAttack
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 
@@ -16,8 +16,8 @@ from unshaken.errors import UnshakenError
 class Exhaustive(SearchAttack):
     """Ask about every text, those with the fewest changed words first.
 
-    A failure proves that no text of the space fools the victim, and a success changes as few words as any can. Examples whose
-    space is larger than `limit` end as errors and are counted apart, so the accuracy is exact for those that remain.
+    A failure proves that no text of the space fools the victim, and a success changes as few words as any can. Examples
+    whose space is larger than `limit` end as errors and are counted apart; the accuracy is exact for those that remain.
 
     Relations: On SNLI-sized problems (about 2,000 texts an example) it is cheaper than `Genetic`, and exact.
     Cost: The size of the space where the victim holds; less where it does not.

@@ -53,7 +53,8 @@ class Flight:
         rows = rows[self._asked]
         keys = row_keys(self.table.canonical(rows) if self.table else rows)
         before = len(self._known)
-        self._numbers = np.fromiter((self._known.setdefault(key, len(self._known)) for key in keys), np.int64, len(keys))
+        known = self._known
+        self._numbers = np.fromiter((known.setdefault(key, len(known)) for key in keys), np.int64, len(keys))
         new, first = np.unique(self._numbers, return_index=True)
         return rows[first[new >= before]]
 
@@ -138,7 +139,9 @@ class Flight:
             best = int(values[self._asked].argmax())
             if values[self._asked][best] > self._best[0]:
                 self._best = (float(values[self._asked][best]), int(self._numbers[best]))
-        if self.ask.in_order and success[self._asked].any():
+        if self.ask.look:
+            pass
+        elif self.ask.in_order and success[self._asked].any():
             self._queries += int(success[self._asked].argmax()) + 1
         else:
             self._queries += len(self._asked)
@@ -178,7 +181,7 @@ class Flight:
         )
 
     def _similarity(self, row: np.ndarray) -> float | None:
-        """Cosine similarity of the changed texts with the originals, where a constraint brings an encoder; the least one."""
+        """The least cosine similarity of a changed text with its original, where a constraint brings an encoder."""
         for constraint in self.attack.constraints:
             if isinstance(constraint, SentenceSimilarity):
                 texts = zip(self.space.texts(row), self.space.example.texts, strict=True)

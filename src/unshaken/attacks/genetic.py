@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, SearchAttack, Scores, Search, best_of_groups
+from unshaken.attacks.base import Ask, Scores, Search, SearchAttack, best_of_groups
 from unshaken.attacks.space import Space, ragged_arange
 from unshaken.errors import UnshakenError
 
@@ -17,14 +17,15 @@ from unshaken.errors import UnshakenError
 class Genetic(SearchAttack):
     """Breed texts: the best survives, parents are drawn by fitness, children mix their words and get one best swap.
 
-    Paper: Alzantot et al. 2018, section 3; Jia et al. 2019, section 5.1, with any number of changed words; RIFT (Dong et al.
-        2021) runs Jia's version with its counter-fitted dictionary and, where it is at hand, a language-model filter
-        (`constraints=[LanguageModelScore(...)]`).
-    Relations: Parents are drawn in proportion to 1 - p + floor, where p is the true label's share against the best other
-        class: Jia and RIFT alike. The official code never looks at the last generation; here it is looked at, which can
-        only make the attack stronger. TextAttack's GeneticAlgorithm prefers the worst parents and is not this attack.
-    Cost: Up to population + generations * (population - 1) swaps, each asking about every choice of one word: about 15,000
-        queries where the victim holds. Far fewer reach the model, because children repeat.
+    Paper: Alzantot et al. 2018, section 3; Jia et al. 2019, section 5.1, with any number of changed words; RIFT (Dong
+        et al. 2021) runs Jia's version with its counter-fitted dictionary and, where it is at hand, a filter by a
+        language model (`constraints=(LanguageModelScore(...),)`).
+    Relations: Parents are drawn in proportion to 1 - p + floor, where p is the true label's share against the best
+        other class: Jia and RIFT alike. The official code never looks at the last generation; here it is looked at,
+        which can only make the attack stronger. TextAttack's GeneticAlgorithm prefers the worst parents and is not this
+        attack.
+    Cost: Up to population + generations * (population - 1) swaps, each asking about every choice of one word: about
+        15,000 queries where the victim holds. Far fewer reach the model, because children repeat.
 
     Args:
         population: Texts in a generation.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unshaken.attacks.first_token import FirstTokenOnly
 from unshaken.attacks.victim import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.errors import UnshakenError
 
@@ -90,9 +92,13 @@ class ModelVictim(Victim):
         self._call = torch.compile(model, dynamic=True) if compile else model
         self._takes_types = "token_type_ids" in tokenizer.model_input_names
         self._fingerprint: str | None = None
+        self.notes: dict[Any, Any] = {}  # what white-box attacks keep for the next batch
+        self._shortcut = None if compile else FirstTokenOnly.of(model, self._sample())
 
     @classmethod
-    def load(cls, path_or_name: str | Path, *, device: str | None = None, dtype: Any = None, **options: Any) -> ModelVictim:
+    def load(
+        cls, path_or_name: str | Path, *, device: str | None = None, dtype: Any = None, **options: Any
+    ) -> ModelVictim:
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -134,14 +140,15 @@ class ModelVictim(Victim):
 
     def predict_rows(self, rows: Rows) -> np.ndarray:
         """Log-probabilities of token rows, float32 (n, classes), in the order given."""
-        logits = torch.empty(len(rows), self.num_labels, device=self.device)
+        exact = self.model.dtype == torch.float64
+        logits = torch.empty(len(rows), self.num_labels, device=self.device, dtype=torch.float64 if exact else None)
         ragged = _OnDevice(rows, self.device, self.tokenizer.pad_token_id)
         start = 0
-        with torch.no_grad():
+        with torch.no_grad(), self._shortcut.open() if self._shortcut else contextlib.nullcontext():
             while start < len(rows):
                 batch = ragged.batch(start, self._batch_end(ragged.sorted_lengths, start))
                 try:
-                    logits[batch.order] = self._call(**self._inputs(batch)).logits.float()
+                    logits[batch.order] = self._call(**self._inputs(batch)).logits.to(logits.dtype)
                 except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                     self._shrink(error, batch)
                     continue
@@ -162,6 +169,11 @@ class ModelVictim(Victim):
         if self._takes_types:
             inputs["token_type_ids"] = batch.types
         return inputs
+
+    def _sample(self) -> dict[str, Tensor]:
+        """Two short rows of unlike length, as a model takes them."""
+        rows = self.encode([("a good film",), ("it is what it is, and no more",)])
+        return next(iter(self.batches(rows)))[1]
 
     def _batch_end(self, lengths: np.ndarray, start: int) -> int:
         """Where the batch that begins at `start` ends: at the token budget, or where padding outweighs a new batch."""

@@ -1,9 +1,9 @@
 """Token rows put together from words tokenised once.
 
 A BERT tokenizer cuts a text at white space and punctuation before it looks at words, so the pieces of a word between
-such separators never depend on the words around it, and a candidate's tokens are the pieces of its words end to end. Where
-that is not certain (another kind of tokenizer, a word that touches another, special tokens in the text) whole texts are
-tokenised instead. Each example's clean text is also tokenised whole and compared, so a wrong guess cannot pass.
+such separators never depend on the words around it, and a candidate's tokens are the pieces of its words end to end.
+Where that is not certain (another kind of tokenizer, a word that touches another, special tokens in the text) whole
+texts are tokenised instead. Each clean text is also tokenised whole and compared, so that a wrong guess cannot pass.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class PieceEncoder:
             if end < len(text) and not _is_separator(text[end]):
                 return False
         # A mark or an invisible character at the edge of a form could join what stands beside it.
-        return all(
-            not form or (_is_solid(form[0]) and _is_solid(form[-1])) for forms in space.forms for form in forms
-        )
+        return all(not form or (_is_solid(form[0]) and _is_solid(form[-1])) for forms in space.forms for form in forms)
 
 
 class PieceTable:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, SearchAttack, Scores, Search, ask_prefixes, ask_probes, ask_swaps, best_of_groups
+from unshaken.attacks.base import Ask, Scores, Search, SearchAttack, ask_prefixes, ask_probes, ask_swaps, best_of_groups
 from unshaken.attacks.goals import Scoring
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
@@ -17,11 +17,11 @@ from unshaken.errors import UnshakenError
 class PWWS(SearchAttack):
     """Swap words in the order of how much they matter times how much their best substitute helps.
 
-    With p the probability of the true label, S_i = p(x) - p(x without word i), w_i* the substitute that lowers p most and
-    dP_i what it lowers p by, words are taken in the order of H_i = softmax(S)_i * dP_i.
+    With p the probability of the true label, S_i = p(x) - p(x without word i), w_i* the substitute that lowers p most
+    and dP_i what it lowers p by, words are taken in the order of H_i = softmax(S)_i * dP_i.
 
-    Paper: Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
-        section 3. As in the official code, words are swapped even where H_i <= 0.
+    Paper: Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
+        Saliency", section 3. As in the official code, words are swapped even where H_i <= 0.
     Relations: Substitutes are whatever `substitutions` gives: WordNet as in the paper (without its swaps of named
         entities), or the counter-fitted dictionary as RIFT runs it. "greedy" is TextAttack's recipe, which searches all
         substitutes again at each word against the text so far: stronger, and two to three times the queries.

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, SearchAttack, Scores, Search
+from unshaken.attacks.base import Ask, Scores, Search, SearchAttack
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 
@@ -16,8 +16,8 @@ from unshaken.errors import UnshakenError
 class Random(SearchAttack):
     """Draw texts from the whole space, each word uniformly from its choices, until one succeeds.
 
-    Relations: The sanity floor. A search that finds less than this with as many queries is broken, or the victim's scores
-        mislead it.
+    Relations: The sanity floor. A search that finds less than this with as many queries is broken, or the victim's
+        scores mislead it.
     Cost: Up to `samples` queries.
 
     Args:

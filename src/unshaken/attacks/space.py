@@ -82,8 +82,7 @@ class Space:
             column, word = self.places[position]
             edits.setdefault(column, []).append((*self.words[column].spans[word], self.forms[position][row[position]]))
         return tuple(
-            _edited(text, edits[column]) if column in edits else text
-            for column, text in enumerate(self.example.texts)
+            _edited(text, edits[column]) if column in edits else text for column, text in enumerate(self.example.texts)
         )
 
     def swaps(self, row: np.ndarray) -> tuple[tuple[int, int, str, str], ...]:

@@ -42,7 +42,9 @@ class ResultsFile:
         for example in examples:
             row = stored.get(example.id)
             if row is not None and (row.original, row.label) != (example.texts, example.label):
-                raise UnshakenError(f"{self.path} holds another text or label under the id {example.id!r}; use another file")
+                raise UnshakenError(
+                    f"{self.path} holds another text or label under the id {example.id!r}; use another file"
+                )
         return {example.id: stored[example.id] for example in examples if example.id in stored}
 
     def append(self, result: AttackResult) -> None:

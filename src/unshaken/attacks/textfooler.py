@@ -50,9 +50,9 @@ class TextFooler(SearchAttack):
         similarity       1 - arccos >= 0.7   1 - arccos >= 0.7   1 - arccos/pi >= 0.84
         ===============  ==================  ==================  ==================
 
-        Similarity is measured by MiniLM where the authors had the Universal Sentence Encoder, and substitutes are those of
-        `substitutions` where they had the 50 nearest counter-fitted vectors, so numbers are comparable only among runs
-        of equal settings. Constraints come before queries in all variants; the official code queries first, then masks.
+        Similarity is measured by MiniLM where the authors had the Universal Sentence Encoder, and substitutes are those
+        of `substitutions` where they had the 50 nearest counter-fitted vectors, so numbers are comparable only among
+        runs of equal settings. Constraints come before queries in all variants; the official code masks afterwards.
     Cost: Attackable words + allowed substitutes of each visited word, plus one encoder pass for each substitute.
 
     Args:

@@ -1,4 +1,4 @@
-"""`Victim`: a classifier under attack, texts in and log-probabilities out. Any function or scikit-learn pipeline will do."""
+"""`Victim`: a classifier under attack, texts in and log-probabilities out. Any function or pipeline will do."""
 
 from __future__ import annotations
 
@@ -154,10 +154,10 @@ class CallableVictim(Victim):
     def _batch(self, texts: Sequence[Texts]) -> np.ndarray:
         probabilities = np.asarray(self.function([row[0] if len(row) == 1 else row for row in texts]), np.float64)
         require_shape(probabilities, len(texts), self.num_labels, self.name)
-        sums = probabilities.sum(-1)
-        if (probabilities < 0).any() or (np.abs(sums - 1) > 1e-3).any():
+        error = np.abs(probabilities.sum(-1) - 1)
+        if (probabilities < 0).any() or (error > 1e-3).any():
             raise UnshakenError(
-                f"{self.name} returned rows that are no probabilities (a row sums to {sums[np.abs(sums - 1).argmax()]:.4g}); "
+                f"{self.name} returned {probabilities[error.argmax()].tolist()} for a text, which is no distribution; "
                 "return softmax probabilities, not logits"
             )
         return np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))

@@ -1,0 +1,99 @@
+"""Transfer: texts that fool another model, tried on this one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from unshaken.attacks.base import Attack
+from unshaken.attacks.pwws import PWWS
+from unshaken.attacks.results import AttackResult, AttackResults, Outcome
+from unshaken.attacks.victim import Victim
+from unshaken.attacks.worst_case import part_of
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer(Attack):
+    """Attack `source`, then ask the victim once about what was found.
+
+    Relations: A sanity check. Where texts found on an undefended model fool the victim more often than the direct
+        attack does, the victim's scores mislead searches and its robustness is an illusion.
+    Cost: The attack on the source, and two queries an example on the victim.
+
+    Args:
+        source: The model the texts are made for: a victim, or what `Victim.from_pretrained` takes.
+        attack: How they are made.
+
+    Example:
+        >>> Transfer(source=Victim.from_pretrained("undefended"), attack=PWWS())(victim, examples)
+    """
+
+    name: ClassVar[str] = "transfer"
+
+    source: Victim | str
+    attack: Attack = field(default_factory=PWWS)
+
+    def __call__(
+        self,
+        victim: Victim,
+        examples: Sequence[Example],
+        *,
+        out: Path | str | None = None,
+        resume: bool = False,
+        progress: bool = False,
+        in_flight: int = 256,
+    ) -> AttackResults:
+        """See `Attack.__call__`; the attack on the source writes a file of its own beside `out`."""
+        if isinstance(self.source, str):
+            loaded = replace(self, source=Victim.from_pretrained(self.source))
+            return loaded(victim, examples, out=out, resume=resume, progress=progress, in_flight=in_flight)
+        if self.source.num_labels != victim.num_labels:
+            raise UnshakenError(
+                f"{self.source.name} has {self.source.num_labels} labels and {victim.name} has {victim.num_labels}; a "
+                "transfer needs two models of one task"
+            )
+        part = None if out is None else part_of(Path(out), "source")
+        found = self.attack(self.source, examples, out=part, resume=resume, progress=progress, in_flight=in_flight)
+        started = time.perf_counter()
+        before = victim.log_probabilities([row.original for row in found])
+        after = victim.log_probabilities([row.adversarial or row.original for row in found])
+        seconds = (time.perf_counter() - started) / len(found)
+        rows = tuple(_tried(*parts, seconds) for parts in zip(found, before, after, strict=True))
+        results = AttackResults(
+            rows=rows,
+            attack=self.name,
+            settings=self.settings(),
+            victim={"name": victim.name, "fingerprint": victim.fingerprint},
+        )
+        if out is not None:
+            results.to_jsonl(out)
+        return results
+
+
+def _tried(found: AttackResult, before: np.ndarray, after: np.ndarray, seconds: float) -> AttackResult:
+    if found.outcome == "error":
+        return found
+    was_right, is_right = int(before.argmax()) == found.label, int(after.argmax()) == found.label
+    outcome: Outcome = "skipped" if not was_right else "failure" if is_right else "success"
+    fooled = outcome == "success"
+    return replace(
+        found,
+        outcome=outcome,
+        adversarial=found.adversarial if fooled else None,
+        swaps=found.swaps if fooled else (),
+        similarity=found.similarity if fooled else None,
+        prediction=int(before.argmax()),
+        adversarial_prediction=int(after.argmax()) if fooled else None,
+        score_before=float(np.exp(before[found.label])),
+        score_after=float(np.exp(after[found.label])) if was_right else None,
+        queries=1 + (found.adversarial is not None),
+        rows=1 + (found.adversarial is not None),
+        seconds=seconds,
+    )

@@ -1,0 +1,246 @@
+"""White-box attacks: gradients on the convex hull of the substitutes choose the words, a query verifies them.
+
+Gradients flow through whatever the model does, the inner solver of a connected layer included.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unshaken.attacks.base import Ask, Look, Scores, Search, SearchAttack
+from unshaken.attacks.goals import Targeted
+from unshaken.attacks.model_victim import ModelVictim
+from unshaken.attacks.space import Space
+from unshaken.attacks.victim import Victim
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.hull import Hull, HullBuilder
+from unshaken.substitutions.hull_search import HullMixer, HullSearch
+
+
+@dataclass(frozen=True, kw_only=True)
+class HullGradientAttack(SearchAttack):
+    """What both attacks share: the hull of a batch of examples, and its words found again in their search spaces.
+
+    Args:
+        pieces: "same": words of k pieces take part with substitutes of k pieces; "single": only k = 1, as RIFT has it.
+        batch_examples: Examples in one forward and backward pass.
+    """
+
+    needs_gradients: ClassVar[bool] = True
+
+    pieces: Literal["single", "same"] = "same"
+    batch_examples: int = 32
+
+    def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[np.ndarray]:
+        assert isinstance(victim, ModelVictim)  # the engine let no other pass
+        space = looks[0].space
+        columns = [column for column in range(len(space.words)) if column not in space.frozen_columns]
+        # The builder remembers texts, so one is kept for as long as the model is.
+        key = ("hull", self.pieces, tuple(columns), self.substitutions.fingerprint)
+        builder = victim.notes.get(key)
+        if builder is None:
+            builder = HullBuilder(
+                self.substitutions, victim.tokenizer, max_length=victim.max_length, pieces=self.pieces, columns=columns
+            )
+            victim.notes[key] = builder
+        # Looks of one number go together, so that what is seen never depends on how far the neighbours are.
+        order = sorted(range(len(looks)), key=lambda index: looks[index].number)
+        seen: dict[int, np.ndarray] = {}
+        for _, group in itertools.groupby(order, key=lambda index: looks[index].number):
+            indices = list(group)
+            for start in range(0, len(indices), self.batch_examples):
+                block = indices[start : start + self.batch_examples]
+                seen.update(zip(block, self._inspect_batch(victim, builder, [looks[i] for i in block]), strict=True))
+        return [seen[index] for index in range(len(looks))]
+
+    def _inspect_batch(self, victim: ModelVictim, builder: HullBuilder, looks: Sequence[Look]) -> list[np.ndarray]:
+        spaces = [look.space for look in looks]
+        texts = [space.example.texts for space in spaces]
+        inputs = victim.tokenizer(
+            *(list(column) for column in zip(*texts, strict=True)),
+            truncation=True,
+            max_length=victim.max_length,
+            padding=True,
+            return_tensors="pt",
+        ).to(victim.device)
+        hull = builder(texts, inputs["input_ids"])
+        labels = torch.tensor([int(space.example.label) for space in spaces], device=victim.device)
+        matches = _match(hull, spaces)
+        values = self._look(victim, hull, dict(inputs), labels, matches, looks) if len(hull) else torch.empty(0, 1)
+        numbers = values.cpu().numpy()
+        seen = [np.full((len(space), int(space.sizes.max(initial=1))), -np.inf) for space in spaces]
+        for word, slot, row, position, choice in matches:
+            seen[row][position, choice] = numbers[word, slot]
+        return seen
+
+    @abstractmethod
+    def _look(
+        self,
+        victim: ModelVictim,
+        hull: Hull,
+        inputs: dict[str, Tensor],
+        labels: Tensor,
+        matches: Sequence[tuple[int, int, int, int, int]],
+        looks: Sequence[Look],
+    ) -> Tensor:
+        """A number for each word and slot of the hull, (words, slots)."""
+
+    def gain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What is climbed: the loss of the true label, or minus that of the target. (batch, classes) -> (batch,)"""
+        if isinstance(self.goal, Targeted):
+            return -F.cross_entropy(logits.float(), torch.full_like(labels, self.goal.label), reduction="none")
+        return F.cross_entropy(logits.float(), labels, reduction="none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HullAttack(HullGradientAttack):
+    """Climb the loss over mixtures of substitutes, then take the heaviest one of each word and ask the victim about it.
+
+    Paper: Dong et al. 2021 (ASCC), section 3; RIFT evaluates with it. There the mixture itself is the adversary; here
+        only a real text counts, verified by a query.
+    Relations: `defences.ASCC` trains against the same inner search.
+    Cost: `steps` forward and backward passes and one query a restart. Passes with gradients do not count as queries.
+
+    Args:
+        steps: Inner steps of Adam.
+        learning_rate: Of Adam on the mixing logits.
+        sparsity: Weight of the entropy that drives mixtures towards real words.
+        restarts: How often to start anew, from other random weights.
+        space: Where embeddings are mixed: after the embedding block's LayerNorm (official), or word vectors before it.
+
+    Example:
+        >>> HullAttack(steps=20)(victim, examples)
+    """
+
+    name: ClassVar[str] = "hull"
+
+    steps: int = 10  # ASCC and RIFT, official code
+    learning_rate: float = 1.0  # official code, BERT
+    sparsity: float = 15.0  # official code; ASCC paper: 10
+    restarts: int = 1
+    space: Literal["embedding_output", "word"] = "embedding_output"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.restarts < 1:
+            raise UnshakenError(f"restarts is {self.restarts}; it must be at least 1")
+        self._ascent()
+
+    def _ascent(self) -> HullSearch:
+        return HullSearch(steps=self.steps, learning_rate=self.learning_rate, sparsity=self.sparsity, space=self.space)
+
+    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
+        for restart in range(self.restarts):
+            seen: Scores = yield Ask(rows=space.clean[None], look=restart + 1)
+            weights: np.ndarray = seen.inspection
+            row = np.where(np.isfinite(weights).any(1), weights.argmax(1), 0).astype(np.int16)
+            scores = yield Ask(rows=row[None])
+            if scores.success[0]:
+                return row
+        return None
+
+    def _look(
+        self,
+        victim: ModelVictim,
+        hull: Hull,
+        inputs: dict[str, Tensor],
+        labels: Tensor,
+        matches: Sequence[tuple[int, int, int, int, int]],
+        looks: Sequence[Look],
+    ) -> Tensor:
+        ascent = self._ascent()
+        found = ascent(
+            victim.model,
+            hull,
+            ascent.first_guess(hull, victim.max_length, (self.seed, looks[0].number)),
+            lambda: victim.model(**inputs).logits,
+            lambda logits: self.gain(logits, labels),
+            inputs["input_ids"].numel(),
+        )
+        return hull.weights(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotFlip(HullGradientAttack):
+    """Swap the word whose substitute promises most by first-order Taylor expansion, ask, and look again.
+
+    With g the gradient of the loss at the embeddings of the text so far, a substitute promises g . (e_new - e_now),
+    summed over its pieces. The promise is the gradient at a vertex of the hull.
+
+    Paper: Ebrahimi et al. 2018, section 4, with word substitutions; the swap that promises most is kept even where the
+        query says that it did not help, as in the paper's greedy search.
+    Relations: Much cheaper than `Greedy`, which asks about every substitute, and weaker where the loss is not linear.
+    Cost: One forward and backward pass and one query a swap. Passes with gradients do not count as queries.
+
+    Args:
+        most: Most swaps; as many as there are words where None.
+
+    Example:
+        >>> HotFlip()(victim, examples)
+    """
+
+    name: ClassVar[str] = "hotflip"
+
+    most: int | None = None
+
+    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
+        row = space.clean
+        for step in range(min(len(space), self.most or len(space))):
+            seen: Scores = yield Ask(rows=row[None], look=step + 1)
+            promises: np.ndarray = np.where((row == 0)[:, None], seen.inspection, -np.inf)
+            promises[:, 0] = -np.inf
+            position, choice = np.unravel_index(int(promises.argmax()), promises.shape)
+            if not np.isfinite(promises[position, choice]):
+                return None
+            previous, row = row, space.with_choice(row, int(position), int(choice))
+            scores = yield Ask(rows=row[None], previous=previous)
+            if scores.success[0]:
+                return row
+        return None
+
+    def _look(
+        self,
+        victim: ModelVictim,
+        hull: Hull,
+        inputs: dict[str, Tensor],
+        labels: Tensor,
+        matches: Sequence[tuple[int, int, int, int, int]],
+        looks: Sequence[Look],
+    ) -> Tensor:
+        weights = torch.zeros_like(hull.allowed, dtype=torch.float32)
+        weights[:, 0] = 1
+        for word, slot, row, position, choice in matches:
+            if choice and looks[row].row[position] == choice:
+                weights[word, 0], weights[word, slot] = 0, 1
+        weights.requires_grad_()
+        with torch.enable_grad(), HullMixer(victim.model, "embedding_output").at(hull, weights, fixed=[]):
+            gain = self.gain(victim.model(**inputs).logits, labels).sum()
+            (gradient,) = torch.autograd.grad(gain, weights)
+        promises: Tensor = gradient - (gradient * weights).sum(-1, keepdim=True)
+        return promises.detach()
+
+
+def _match(hull: Hull, spaces: Sequence[Space]) -> list[tuple[int, int, int, int, int]]:
+    """(word, slot, row, position, choice): where the hull's candidates stand in the search spaces, if allowed there."""
+    where = [{place: position for position, place in enumerate(space.places)} for space in spaces]
+    found = []
+    for number, word in enumerate(hull.words):
+        position = where[word.row].get((word.column, word.position))
+        if position is None:
+            continue
+        choices = {form: choice for choice, form in reversed(list(enumerate(spaces[word.row].forms[position][:-1])))}
+        found.extend(
+            (number, slot, word.row, position, choices[form])
+            for slot, form in enumerate(word.choices)
+            if form in choices
+        )
+    return found

@@ -1,0 +1,86 @@
+"""The worst case over several attacks, example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from unshaken.attacks.base import Attack
+from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.victim import Victim
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstCase(Attack):
+    """An example holds only where it holds under every attack. Each attack gets the examples that are still standing.
+
+    Relations: The accuracy under it is at most the lowest of its attacks, the number to quote for "robust".
+    Cost: The first attack on all examples, the next ones on what is left; put the cheap ones first.
+
+    Args:
+        attacks: In the order in which they are run.
+
+    Example:
+        >>> WorstCase(attacks=(PWWS(), Genetic()))(victim, examples).accuracy_under_attack
+    """
+
+    name: ClassVar[str] = "worst-case"
+
+    attacks: tuple[Attack, ...]
+
+    def __post_init__(self) -> None:
+        if not self.attacks:
+            raise UnshakenError("WorstCase needs at least one attack")
+
+    def __call__(
+        self,
+        victim: Victim,
+        examples: Sequence[Example],
+        *,
+        out: Path | str | None = None,
+        resume: bool = False,
+        progress: bool = False,
+        in_flight: int = 256,
+    ) -> AttackResults:
+        """See `Attack.__call__`; each attack writes a file of its own beside `out`, and `out` is written at the end."""
+        standing, runs = examples, []
+        for number, attack in enumerate(self.attacks):
+            if not len(standing):
+                break
+            part = None if out is None else part_of(Path(out), f"{number}-{attack.name}")
+            found = attack(victim, standing, out=part, resume=resume, progress=progress, in_flight=in_flight)
+            runs.append(found)
+            held = {row.example_id for row in found if row.outcome in ("failure", "error")}
+            standing = [example for example in standing if example.id in held]
+        rows = worst_of(runs, [example.id for example in examples])
+        results = replace(runs[0], rows=rows, attack=self.name, settings=self.settings())
+        if out is not None:
+            results.to_jsonl(out)
+        return results
+
+
+def worst_of(runs: Sequence[AttackResults], ids: Sequence[str]) -> tuple[AttackResult, ...]:
+    """Of each example the first success, or else the failure that came nearest; costs are those of all runs."""
+    by_id: dict[str, list[AttackResult]] = {key: [] for key in ids}
+    for run in runs:
+        for row in run:
+            if row.example_id in by_id:
+                by_id[row.example_id].append(row)
+    return tuple(_worst(found) for found in by_id.values())
+
+
+def _worst(found: Sequence[AttackResult]) -> AttackResult:
+    rank = {"success": 0, "skipped": 1, "failure": 2, "error": 3}
+    # The lower the true label's probability, the nearer the attack came.
+    worst = min(found, key=lambda row: (rank[row.outcome], 0.0 if row.score_after is None else row.score_after))
+    totals = {name: sum(getattr(row, name) for row in found) for name in ("queries", "rows", "seconds")}
+    return replace(worst, **totals)
+
+
+def part_of(out: Path, part: str) -> Path:
+    """results.jsonl -> results.0-pwws.jsonl"""
+    return out.with_name(f"{out.stem}.{part}{out.suffix}")

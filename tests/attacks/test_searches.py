@@ -1,0 +1,296 @@
+"""Searches against their definitions: transcriptions, exact answers on small spaces, sanity between attacks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from victims import TEXTS, WORD_LIST, bag_victim, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import (
+    ATTACKS,
+    PWWS,
+    Beam,
+    Exhaustive,
+    Genetic,
+    Greedy,
+    HotFlip,
+    HullAttack,
+    Random,
+    Targeted,
+    TextFooler,
+    Transfer,
+    Untargeted,
+    Victim,
+    WorstCase,
+)
+from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity
+from unshaken.errors import UnshakenError
+from unshaken.names import build
+from unshaken.substitutions import WordNet
+from unshaken.substitutions.words import match_case, segment
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module", params=range(3))
+def victim(request: pytest.FixtureRequest, tokenizer: Any) -> Any:
+    return Victim.from_model(tiny_bert(tokenizer, seed=request.param), tokenizer)
+
+
+def literal_pwws(victim: Any, text: str, label: int) -> tuple[str | None, int]:
+    """Ren et al. 2019, section 3, written down word for word: one query at a time, the softmax over all words."""
+    words = segment(text)
+    asked = 0
+
+    def p(changed: str) -> tuple[float, bool]:
+        nonlocal asked
+        asked += 1
+        answer = np.exp(victim.log_probabilities([(changed,)])[0].astype(np.float64))
+        return answer[label], int(answer.argmax()) != label
+
+    clean, _ = p(text)
+    saliency, gain, best = np.zeros(len(words)), np.zeros(len(words)), {}
+    for i in range(len(words)):
+        saliency[i] = clean - p(words.replace({i: victim.unknown}, carry_case=False))[0]
+    asked -= sum(not WORD_LIST.candidates(words.surfaces, i) for i in range(len(words)))  # these need not be asked
+    for i in range(len(words)):
+        for substitute in WORD_LIST.candidates(words.surfaces, i):
+            drop = clean - p(words.replace({i: substitute}))[0]
+            if i not in best or drop > gain[i]:
+                gain[i], best[i] = drop, match_case(words[i], substitute)
+    softmax = np.exp(saliency) / np.exp(saliency).sum()
+    swaps: dict[int, str] = {}
+    for i in sorted(best, key=lambda i: -softmax[i] * gain[i]):
+        swaps[i] = best[i]
+        changed = words.replace(swaps, carry_case=False)
+        if p(changed)[1]:
+            return changed, asked
+    return None, asked
+
+
+def test_pwws_is_its_definition(victim: Any) -> None:
+    examples = labelled(victim)
+    results = PWWS(substitutions=WORD_LIST)(victim, examples)
+    for example, row in zip(examples, results, strict=True):
+        expected, asked = literal_pwws(victim, example.texts[0], int(example.label))
+        assert (row.adversarial[0] if row.adversarial else None) == expected
+        assert row.queries == asked
+
+
+def test_exhaustive_finds_what_there_is_with_the_fewest_swaps(victim: Any) -> None:
+    """Against a plain product over all choices."""
+    import itertools
+
+    for example, row in zip(
+        examples := labelled(victim), Exhaustive(substitutions=WORD_LIST)(victim, examples), strict=True
+    ):
+        words = segment(example.texts[0])
+        choices = [[None, *WORD_LIST.candidates(words.surfaces, i)] for i in range(len(words))]
+        rows = list(itertools.product(*choices))
+        texts = [(words.replace({i: w for i, w in enumerate(row) if w}),) for row in rows]
+        wrong = victim.log_probabilities(texts).argmax(-1) != example.label
+        if not wrong.any():
+            assert row.outcome == "failure"
+            assert row.queries == len(rows)
+        else:
+            fewest = min(sum(w is not None for w in found) for found, bad in zip(rows, wrong, strict=True) if bad)
+            assert len(row.swaps) == fewest
+
+
+def test_exact_beats_genetic_beats_random_on_every_example(victim: Any) -> None:
+    examples = labelled(victim)
+
+    def held(attack: Any) -> set[str]:
+        return {row.example_id for row in attack(victim, examples) if row.outcome == "failure"}
+
+    exact = held(Exhaustive(substitutions=WORD_LIST))
+    genetic = held(Genetic(substitutions=WORD_LIST, population=20, generations=20))
+    assert exact <= genetic <= held(Random(substitutions=WORD_LIST, samples=30))
+    for attack in (PWWS, Greedy, HullAttack, HotFlip):
+        assert exact <= held(attack(substitutions=WORD_LIST))
+    assert held(Beam(substitutions=WORD_LIST, width=64)) <= held(Greedy(substitutions=WORD_LIST))
+
+
+def test_exhaustive_refuses_a_large_space_and_says_how_large() -> None:
+    victim = bag_victim()
+    results = Exhaustive(substitutions=WORD_LIST, limit=10)(victim, labelled(victim))
+    large = [row for row in results if row.outcome == "error"]
+    assert large
+    assert "limit of 10" in str(large[0].error)
+    assert results.answered == len(results) - len(large)
+
+
+def test_an_unconstrained_attack_breaks_a_weak_model() -> None:
+    victim = bag_victim()
+    results = Genetic(substitutions=WORD_LIST)(victim, labelled(victim, ["a good film", "bad film", "a slow film"]))
+    exact = Exhaustive(substitutions=WORD_LIST)(victim, labelled(victim, ["a good film", "bad film", "a slow film"]))
+    assert [row.outcome for row in results] == [row.outcome for row in exact]
+    assert results.accuracy_under_attack <= 1 / 3
+
+
+def test_greedy_takes_the_best_swap_each_time() -> None:
+    """Good (2.0) falls most by nice (-0.2), then film (0.1) by movie (-0.3)."""
+    victim = bag_victim()
+    (row,) = Greedy(substitutions=WORD_LIST)(victim, labelled(victim, ["a good film"]))
+    assert row.adversarial == ("a nice film",)
+    (row,) = Greedy(substitutions=WORD_LIST, goal=Untargeted(margin=0.4))(victim, labelled(victim, ["a good film"]))
+    assert row.adversarial == ("a nice movie",)
+
+
+def test_goals(tokenizer: Any) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer, num_labels=3), tokenizer)
+    examples = labelled(victim)
+    for target in range(3):
+        results = Exhaustive(substitutions=WORD_LIST, goal=Targeted(label=target))(victim, examples)
+        for row in results:
+            assert row.outcome == "failure" or row.adversarial_prediction == target
+            assert row.label != target or row.outcome == "failure"
+    loose = Exhaustive(substitutions=WORD_LIST)(victim, examples)
+    strict = Exhaustive(substitutions=WORD_LIST, goal=Untargeted(margin=0.5))(victim, examples)
+    assert strict.success_rate <= loose.success_rate
+    for row in strict:
+        if row.outcome == "success":
+            answer = victim.log_probabilities([row.adversarial])[0]
+            assert np.sort(answer)[-1] - answer[row.label] >= 0.5
+
+
+def test_scoring_separates_answers_that_softmax_would_tie() -> None:
+    from unshaken.attacks.victim import log_softmax
+
+    answers = log_softmax(np.array([[20.0, 0.0], [25.0, 0.0]], np.float32)).astype(np.float32)
+    for scoring in ("probability", "log-probability", "margin"):
+        first, second = Untargeted().values(answers, 0, scoring)
+        assert first > second
+
+
+def test_textfooler_variants_print_their_thresholds() -> None:
+    settings = [
+        TextFooler(substitutions=WORD_LIST, variant=name).settings() for name in ("paper", "code", "textattack")
+    ]
+    thresholds = [next(c for c in s["constraints"] if c["name"] == "SentenceSimilarity")["threshold"] for s in settings]
+    assert thresholds[:2] == [0.7, 0.7]
+    assert thresholds[2] == pytest.approx(0.840845057, abs=1e-8)
+    with pytest.raises(UnshakenError, match="variant"):
+        TextFooler(variant="jin")
+
+
+@pytest.mark.parametrize("variant", ["paper", "code", "textattack"])
+def test_textfooler_follows_importance(variant: str) -> None:
+    """Without "bad" (-2) the text flips, so "bad" comes first, and its substitute poor (-0.5) fools the victim."""
+    victim = bag_victim()
+    (example,) = labelled(victim, ["bad plot , fine film"])
+    attack = TextFooler(substitutions=WORD_LIST, variant=variant, constraints=())
+    (row,) = attack(victim, [example])
+    assert row.swaps[0][2:] == ("bad", "poor")
+
+
+def test_constraints_hold_for_the_answer() -> None:
+    victim = bag_victim()
+    examples = labelled(victim)
+    results = Genetic(substitutions=WORD_LIST, constraints=(MaxChanged(share=0.2),))(victim, examples)
+    assert any(row.outcome == "success" for row in results)
+    for row in results:
+        assert len(row.swaps) <= max(1, 0.2 * row.words)
+
+
+def test_similarity_is_measured_and_obeyed() -> None:
+    from unshaken.attacks.constraints import SentenceEncoder
+
+    victim = bag_victim()
+    near = SentenceSimilarity(metric="cosine", threshold=0.85, window=None, compared_with="original")
+    results = Greedy(substitutions=WORD_LIST, constraints=(near,))(victim, labelled(victim, TEXTS[:4]))
+    found = [row for row in results if row.outcome == "success"]
+    assert found
+    for row in found:
+        assert row.similarity >= 0.85
+        expected = SentenceEncoder.load(None).cosine(list(row.original), list(row.adversarial))
+        assert row.similarity == pytest.approx(expected[0])
+
+
+def test_worst_case_is_the_union(victim: Any) -> None:
+    examples = labelled(victim)
+    parts = (Random(substitutions=WORD_LIST, samples=3), PWWS(substitutions=WORD_LIST))
+    union = WorstCase(attacks=parts)(victim, examples)
+    broken = {row.example_id for attack in parts for row in attack(victim, examples) if row.outcome == "success"}
+    assert {row.example_id for row in union if row.outcome == "success"} == broken
+    assert union.settings["attacks"][1]["name"] == "pwws"
+
+
+def test_transfer(tokenizer: Any, tmp_path: Any) -> None:
+    source, target = (Victim.from_model(tiny_bert(tokenizer, seed=seed), tokenizer) for seed in (0, 1))
+    examples = labelled(target)
+    attack = Transfer(source=source, attack=PWWS(substitutions=WORD_LIST))
+    same = Transfer(source=target, attack=PWWS(substitutions=WORD_LIST))(target, examples)
+    direct = PWWS(substitutions=WORD_LIST)(target, examples)
+    assert [row.outcome for row in same] == [row.outcome for row in direct]
+    results = attack(target, examples, out=tmp_path / "transfer.jsonl")
+    for row in results:
+        if row.outcome == "success":
+            assert target.log_probabilities([row.adversarial])[0].argmax() != row.label
+    with pytest.raises(UnshakenError, match="labels"):
+        attack(Victim.from_model(tiny_bert(tokenizer, num_labels=3), tokenizer), examples)
+
+
+def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
+    """HotFlip's promise for a substitute is the slope of the loss towards it, here by finite differences."""
+    import torch
+
+    from unshaken.attacks.base import Look
+    from unshaken.attacks.engine import _Engine
+    from unshaken.substitutions.hull import HullBuilder
+    from unshaken.substitutions.hull_search import HullMixer
+
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    (example,) = labelled(victim, ["a good film with a bad plot"])
+    attack = HotFlip(substitutions=WORD_LIST)
+    (space,) = _Engine(attack, victim, (), 1)._spaces([example])
+    (promises,) = attack.inspect(victim, [Look(space, space.clean, 1)])
+    inputs = tokenizer([example.texts[0]], return_tensors="pt")
+    hull = HullBuilder(WORD_LIST, tokenizer, max_length=64, pieces="same")([example.texts], inputs["input_ids"])
+
+    def loss(step: float, word: int, slot: int) -> float:
+        weights = torch.zeros(hull.allowed.shape, dtype=torch.float64)
+        weights[:, 0] = 1
+        weights[word, 0] -= step
+        weights[word, slot] += step
+        with torch.no_grad(), HullMixer(victim.model).at(hull, weights, fixed=[]):
+            return float(-victim.model(**inputs).logits.log_softmax(-1)[0, example.label])
+
+    for number, word in enumerate(hull.words):
+        position = space.places.index((0, word.position))
+        for slot in range(1, len(word.choices)):
+            slope = (loss(1e-5, number, slot) - loss(-1e-5, number, slot)) / 2e-5
+            choice = space.forms[position].index(word.choices[slot])
+            assert promises[position, choice] == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+def test_white_box_attacks_need_a_model() -> None:
+    victim = bag_victim()
+    for attack in (HullAttack, HotFlip):
+        with pytest.raises(UnshakenError, match="needs a Hugging Face model"):
+            attack(substitutions=WORD_LIST)(victim, labelled(victim))
+
+
+def test_names_on_the_command_line() -> None:
+    attack = build("attack", "genetic:population=20,generations=10,frozen_columns=premise", ATTACKS)
+    assert (attack.population, attack.generations, attack.frozen_columns) == (20, 10, ("premise",))
+    assert isinstance(attack.substitutions, WordNet)
+    with pytest.raises(UnshakenError, match="population"):
+        build("attack", "genetic:populaton=20", ATTACKS)
+    for bad in ("genetic:population=1", "beam:width=0", "random:samples=0", "pwws:query_budget=0", "pwws:scoring=best"):
+        with pytest.raises(UnshakenError):
+            build("attack", bad, ATTACKS)
+
+
+def test_seed_decides() -> None:
+    victim = bag_victim()
+    examples = labelled(victim)
+    attack = Random(substitutions=WORD_LIST, samples=5)
+    texts = [[row.adversarial for row in replace(attack, seed=seed)(victim, examples)] for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
