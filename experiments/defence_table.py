@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+from defence_trial import read_lines
 
 COLUMNS = (
     ("clean", "validation", "clean"),
@@ -20,8 +21,7 @@ COLUMNS = (
 
 def main(path: str) -> None:
     values: dict[tuple[str, str], dict[tuple[str, str], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for text in Path(path).read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
+    for line in read_lines(Path(path)):
         for key, value in line.items():
             if isinstance(value, int | float) and key != "seed":  # a repeated run replaces its first try
                 values[line["encoder"], line["defence"]][line["stage"], key][line["seed"]] = value

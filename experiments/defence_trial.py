@@ -1,7 +1,4 @@
-"""Every defence on SST-2, trained alike and attacked alike. One JSON line a stage; see README.md beside this file.
-
-python experiments/defence_trial.py --model minilm=FOLDER --model gte=FOLDER --data FOLDER --out trial.jsonl
-"""
+"""Every defence on SST-2, trained alike and attacked alike. One JSON line a stage; see README.md beside this file."""
 
 from __future__ import annotations
 
@@ -40,6 +37,7 @@ class Run:
 
     encoder: str
     folder: str
+    learning_rate: float
     defence: str
     seed: int
 
@@ -57,9 +55,9 @@ class Settings:
     rows: int
     epochs: float
     batch_size: int
-    learning_rate: float
     max_length: int
     attacked: int
+    unseen: int
     population: int
     generations: int
     stages: tuple[str, ...]
@@ -74,20 +72,19 @@ def main() -> None:
         rows=args.rows,
         epochs=args.epochs,
         batch_size=args.batch_size,
-        learning_rate=args.learning_rate,
         max_length=args.max_length,
         attacked=args.attacked,
+        unseen=args.unseen,
         population=args.population,
         generations=args.generations,
         stages=STAGES[: STAGES.index(args.last_stage) + 1],
         deadline=time.time() + args.limit_seconds,
     )
-    folders = dict(model.split("=", 1) for model in args.model)
     runs = [
-        Run(encoder=encoder, folder=folder, defence=defence, seed=seed)
+        Run(encoder=encoder, folder=folder, learning_rate=rate, defence=defence, seed=seed)
         for seed in args.seeds  # seeds outermost: a trial that is cut short has whole seeds first
         for defence in args.defences
-        for encoder, folder in folders.items()
+        for encoder, folder, rate in args.model
     ]
     done = finished_keys(Path(args.out))
     todo = [run for run in runs if run.key not in done and (args.only is None or args.only in run.key)]
@@ -106,17 +103,24 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--model", action="append", required=True, metavar="NAME=FOLDER", help="an encoder; may be given several times")
+    add(
+        "--model",
+        action="append",
+        required=True,
+        type=encoder,
+        metavar="NAME=FOLDER@RATE",
+        help="encoder, learning rate",
+    )
     add("--data", required=True, help="folder with glue/SST-2, advglue and counterfitted_neighbors.json")
     add("--out", required=True, help="JSON lines; runs it holds are not repeated")
     add("--defences", nargs="+", default=list(DEFENCES), metavar="SPEC", help="as on the command line: swap:variants=8")
     add("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0, 1, 2])
-    add("--rows", type=int, default=20_000, help="training rows, the same for every seed")
+    add("--rows", type=int, default=40_000, help="training rows, the same for every seed")
     add("--epochs", type=float, default=1.0)
-    add("--batch-size", type=int, default=32)
-    add("--learning-rate", type=float, default=5e-5)
+    add("--batch-size", type=int, default=64)
     add("--max-length", type=int, default=64)
     add("--attacked", type=int, default=400, help="validation sentences under each attack")
+    add("--unseen", type=int, default=200, help="of them, under the sets no defence has seen")
     add("--population", type=int, default=20)
     add("--generations", type=int, default=10)
     add("--last-stage", choices=STAGES, default=STAGES[-1])
@@ -125,6 +129,13 @@ def arguments() -> argparse.Namespace:
     add("--only", help="runs whose key (encoder/defence/seed) contains this")
     add("--limit-seconds", type=float, default=float("inf"), help="start no stage after this time")
     return parser.parse_args()
+
+
+def encoder(text: str) -> tuple[str, str, float]:
+    """`minilm=FOLDER@1e-4`: name, folder, learning rate."""
+    name, _, rest = text.partition("=")
+    folder, _, rate = rest.rpartition("@")
+    return name, folder, float(rate)
 
 
 class sharing_the_gpu:  # noqa: N801  # reads as a clause
@@ -154,7 +165,7 @@ def read_lines(out: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(text)
             except json.JSONDecodeError:
-                continue  # the torn last line of a killed trial
+                continue  # torn when a trial was killed
 
 
 def protocol(settings: Settings) -> dict[str, Any]:
@@ -165,10 +176,13 @@ def protocol(settings: Settings) -> dict[str, Any]:
 
 
 def write_line(settings: Settings, run: Run, stage: str, **values: Any) -> None:
-    names = {"encoder": run.encoder, "defence": run.defence, "seed": run.seed}
+    names = {name: value for name, value in asdict(run).items() if name != "folder"}
     line = json.dumps({"run": run.key, **names, "stage": stage, **values}) + "\n"
     with open(settings.out, "a", encoding="utf-8") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0, os.SEEK_END)
+        if stream.tell() and Path(settings.out).read_bytes()[-1:] != b"\n":
+            stream.write("\n")  # after the torn last line of a killed trial
         stream.write(line)
 
 
@@ -233,12 +247,13 @@ def stages_of(run: Run, settings: Settings) -> Iterator[tuple[str, dict[str, Any
     yield "clean", {"validation": accuracy(victim, validation), "advglue": accuracy(victim, advglue)}
     words = dictionary(settings.data)
     breeding = {"population": settings.population, "generations": settings.generations}
-    examples = validation.sample(settings.attacked)
-    for stage, attack in (
-        ("pwws", PWWS(substitutions=words)),
-        ("genetic", Genetic(substitutions=words, **breeding)),
-        ("genetic-wordnet", Genetic(substitutions=WordNet(), **breeding)),
-        ("genetic-typos", Genetic(substitutions=Typos(), **breeding)),
+    attacked = validation.sample(settings.attacked)
+    unseen = attacked.sample(settings.unseen)
+    for stage, attack, examples in (
+        ("pwws", PWWS(substitutions=words), attacked),
+        ("genetic", Genetic(substitutions=words, **breeding), attacked),
+        ("genetic-wordnet", Genetic(substitutions=WordNet(), **breeding), unseen),
+        ("genetic-typos", Genetic(substitutions=Typos(kinds=("swap", "drop")), **breeding), unseen),
     ):
         started = time.perf_counter()
         results = attack(victim, examples)
@@ -264,7 +279,7 @@ def train(run: Run, settings: Settings) -> tuple[Any, Any, dict[str, Any]]:
             folder,
             num_train_epochs=settings.epochs,
             per_device_train_batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
+            learning_rate=run.learning_rate,
             max_length=settings.max_length,
             bf16=on_gpu,
             seed=run.seed,
@@ -286,7 +301,7 @@ def train(run: Run, settings: Settings) -> tuple[Any, Any, dict[str, Any]]:
         seconds = time.perf_counter() - started
     losses = next((row for row in reversed(trainer.state.log_history) if "loss" in row), {})
     return (
-        model.eval(),
+        model,
         tokenizer,
         {
             "seconds": round(seconds, 2),
