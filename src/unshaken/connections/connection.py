@@ -43,7 +43,8 @@ class Connection:
         gradient: How gradients flow through the solution; by default what fits the solver: `Detached` for
             `GradientDescent`, `Phantom` for the others.
         inner_dropout: One dropout mask for all evaluations of a solve ("shared"), a new one for each ("resample"), or
-            none but in the pass that carries gradients ("off").
+            none but in the pass that carries gradients ("off"). By default "off" with `Phantom`, which only needs a
+            good point to start from, and "shared" otherwise.
         mask_padding: Leave padding out of residuals. False is the paper's letter, and makes outputs depend on the
             amount of padding.
 
@@ -59,7 +60,7 @@ class Connection:
     order: Literal[1, 2, 4] = 1
     solver: Solver = field(default_factory=lambda: Anderson(steps=3))
     gradient: Gradient | None = None
-    inner_dropout: InnerDropout = "shared"
+    inner_dropout: InnerDropout | None = None
     mask_padding: bool = True
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class Connection:
             object.__setattr__(self, "gradient", lookup("gradient mode", self.gradient, GRADIENTS)())
         if self.form not in ("auto", "layer", "increment"):
             raise UnshakenError(f"form is {self.form!r}; {nearest(str(self.form), ['auto', 'layer', 'increment'])}")
-        if self.inner_dropout not in ("shared", "resample", "off"):
+        if self.inner_dropout not in (None, "shared", "resample", "off"):
             hint = nearest(str(self.inner_dropout), ["shared", "resample", "off"])
             raise UnshakenError(f"inner_dropout is {self.inner_dropout!r}; {hint}")
         if not 0 <= self.theta <= 1:
@@ -118,6 +119,12 @@ class Connection:
     @property
     def differentiates_twice(self) -> bool:
         return self.is_implicit and self.gradient_mode.needs_second_derivative(self.solver)
+
+    @property
+    def inner_dropout_mode(self) -> InnerDropout:
+        if self.inner_dropout is not None:
+            return self.inner_dropout
+        return "off" if isinstance(self.gradient_mode, Phantom) else "shared"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for config.json."""

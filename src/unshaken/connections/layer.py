@@ -91,7 +91,11 @@ class LayerEquation:
         base = self.h
         if theta < 1:
             base = base + step * (1 - theta) * self.increment(self.h, self.layer_of_h())
-        image = base + step * theta * self.layer(z, inner=inner)
+        layer_of_z = self.layer(z, inner=inner)
+        if isinstance(step, float):
+            image = torch.add(base, layer_of_z, alpha=step * theta)
+        else:
+            image = base + step * theta * layer_of_z
         return image if self.form == "layer" else image / (1 + step * theta)
 
     def runge_kutta(self) -> Tensor:
@@ -151,7 +155,7 @@ class ConnectedLayer(nn.Module):
                 form=self.connection_form,
                 step=connection.step if self.connection_step is None else self.connection_step,
                 mask=token_mask(attention_mask, self.connection_mask_is_binary) if connection.mask_padding else None,
-                dropout=_Dropout(self, connection.inner_dropout, hidden_states.device),
+                dropout=_Dropout(self, connection.inner_dropout_mode, hidden_states.device),
             )
             output, solution = self._connect(equation)
         if solution is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, History, IterativeSolver, Map
+from unshaken.solvers.base import Cost, Evaluation, History, IterativeSolver, Map, expand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Anderson(IterativeSolver):
         return History(self.window)
 
     def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
-        memory.push(at, mask)
+        memory.push(at)
         if len(memory.residuals) == 1:
             return at.z + self.damping * (at.image - at.z) if self.damping < 1 else at.image
         weights = self._weights(memory.residuals)
@@ -77,5 +77,7 @@ class Anderson(IterativeSolver):
 
 def combine(weights: Tensor, tensors: list[Tensor]) -> Tensor:
     """sum_i weights[:, i] * tensors[i]. (batch, n), n x (batch, ...) -> (batch, ...)"""
-    stacked = torch.stack(tensors, dim=1).flatten(2)  # (batch, n, features)
-    return torch.bmm(weights[:, None, :].to(stacked.dtype), stacked).reshape(tensors[0].shape)
+    total = expand(weights[:, 0], tensors[0]) * tensors[0]
+    for index, tensor in enumerate(tensors[1:], start=1):
+        total = torch.addcmul(total, expand(weights[:, index], tensor), tensor)
+    return total

@@ -38,7 +38,8 @@ class Evaluation:
 
     z: Tensor  # (batch, ...)
     image: Tensor  # (batch, ...) g(z)
-    residual: Tensor  # (batch,)
+    difference: Tensor  # (batch, features) g(z) - z, zero on padding
+    residual: Tensor  # (batch,) size of the difference, relative to g(z0)
 
 
 @dataclass
@@ -106,10 +107,12 @@ class IterativeSolver(Solver):
             cost.evaluations += 1
             if scale is None:  # a fixed scale: relative to g(z), the residual of a diverging iterate looks small
                 scale = size(image.detach(), mask).clamp_min(torch.finfo(image.dtype).tiny)
-            current = Evaluation(z, image, size(image - z, mask) / scale)
+            difference = masked(image - z, mask)
+            current = Evaluation(z, image, difference, difference.norm(dim=1) / scale)
             finite = torch.isfinite(current.residual.detach())
-            if best is None:
-                best = Evaluation(z, select(finite, image, z), current.residual)
+            if best is None:  # an image that is not finite is no step to take: stay
+                still = torch.zeros_like(difference)
+                best = _choose(finite, current, Evaluation(z, z, still, current.residual))
             bad = ~finite | (current.residual.detach() > best.residual.detach() * self.growth)
             diverged = diverged | bad
             improved = finite & ~(current.residual.detach() > best.residual.detach())
@@ -117,10 +120,9 @@ class IterativeSolver(Solver):
             # A finite iterate teaches the solver something even where it is a step back; NaN does not.
             proposal = self.propose(g, _choose(finite, current, best), mask, memory, cost)
             damping = torch.where(bad, damping * 0.5, damping)
-            usable = ~bad & torch.isfinite(proposal.detach()).flatten(1).all(1)
-            target = select(usable, proposal, best.image)
-            base = select(usable, z, best.z)
-            z_next = torch.where(expand(damping < 1, z), base + expand(damping, z) * (target - base), target)
+            usable = ~bad & torch.isfinite(proposal.detach().flatten(1).sum(1))
+            target, base = select(usable, proposal, best.image), select(usable, z, best.z)
+            z_next = _damped(base, target, damping)
             z = z_next if done is None else select(done, z, z_next)
             if self.tolerance > 0:
                 arrived = best.residual.detach() <= self.tolerance
@@ -137,6 +139,7 @@ def _choose(condition: Tensor, if_true: Evaluation, if_false: Evaluation) -> Eva
     return Evaluation(
         select(condition, if_true.z, if_false.z),
         select(condition, if_true.image, if_false.image),
+        select(condition, if_true.difference, if_false.difference),
         torch.where(condition, if_true.residual, if_false.residual),
     )
 
@@ -147,7 +150,19 @@ def expand(per_example: Tensor, like: Tensor) -> Tensor:
     return shaped if per_example.dtype == torch.bool else shaped.to(like.dtype)
 
 
+def _damped(base: Tensor, target: Tensor, damping: Tensor) -> Tensor:
+    if damping.device.type == "cpu" and bool((damping == 1).all()):
+        return target
+    return torch.where(expand(damping < 1, base), base + expand(damping, base) * (target - base), target)
+
+
 def select(condition: Tensor, if_true: Tensor, if_false: Tensor) -> Tensor:
+    """Per example one or the other. Mostly all examples agree, and where looking is free nothing is copied then."""
+    if condition.device.type == "cpu":  # on a GPU, looking would make the host wait
+        if not bool(condition.any()):
+            return if_false
+        if bool(condition.all()):
+            return if_true
     return torch.where(expand(condition, if_false), if_true, if_false)
 
 
@@ -170,11 +185,11 @@ class History:
     window: int
     points: list[Tensor] = field(default_factory=list)
     images: list[Tensor] = field(default_factory=list)
-    residuals: list[Tensor] = field(default_factory=list)  # (batch, features), masked
+    residuals: list[Tensor] = field(default_factory=list)  # (batch, features)
 
-    def push(self, at: Evaluation, mask: Tensor | None) -> None:
+    def push(self, at: Evaluation) -> None:
         self.points.append(at.z)
         self.images.append(at.image)
-        self.residuals.append(masked(at.image - at.z, mask))
+        self.residuals.append(at.difference)
         for items in (self.points, self.images, self.residuals):
             del items[: -self.window]

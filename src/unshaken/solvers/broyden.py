@@ -69,9 +69,8 @@ class Broyden(IterativeSolver):
         return _InverseJacobian(self.rank)
 
     def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
-        value = masked(at.image - at.z, mask)
-        memory.update(masked(at.z, mask), value)
-        step = -memory.apply(value).reshape(at.z.shape)
+        memory.update(masked(at.z, mask), at.difference)
+        step = -memory.apply(at.difference).reshape(at.z.shape)
         if mask is None:
             return at.z + step
         # Padding has no equation of its own; it follows the plain image.

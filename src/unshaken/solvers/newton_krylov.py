@@ -38,9 +38,8 @@ class NewtonKrylov(IterativeSolver):
 
     def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         shape, tiny = at.z.shape, torch.finfo(at.z.dtype).tiny
-        residual = masked(at.image - at.z, mask)  # (batch, features)
-        size = residual.norm(dim=1)
-        basis = [residual / size.clamp_min(tiny)[:, None]]
+        size = at.difference.norm(dim=1)
+        basis = [at.difference / size.clamp_min(tiny)[:, None]]
         # Forward difference: the best step is the square root of the precision times the size of the point.
         reach = torch.finfo(at.z.dtype).eps ** 0.5 * (1 + masked(at.z, mask).norm(dim=1))
         columns: list[Tensor] = []
