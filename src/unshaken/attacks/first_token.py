@@ -41,7 +41,7 @@ class FirstTokenOnly:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        self.layer.forward = self._forward  # type: ignore[method-assign]
+        self.layer.forward = self._forward
         try:
             yield
         finally:

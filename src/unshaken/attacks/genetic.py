@@ -66,7 +66,7 @@ class Genetic(SearchAttack):
             rows = np.concatenate([elite[None], rows])
             values = np.concatenate([[elite_value], values])
             success = np.concatenate([[False], success])
-        return rows[int(values.argmax())]
+        return np.asarray(rows[int(values.argmax())])
 
     def _perturb(
         self, space: Space, rows: np.ndarray, rng: np.random.Generator

@@ -53,7 +53,7 @@ class Untargeted(Goal):
     def chance(self, values: np.ndarray, scoring: Scoring) -> np.ndarray:
         if scoring == "margin":
             return _sigmoid(values)
-        return np.maximum(0.0, 1 + values if scoring == "probability" else -np.expm1(-values))
+        return np.asarray(np.maximum(0.0, 1 + values if scoring == "probability" else -np.expm1(-values)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Targeted(Goal):
     def chance(self, values: np.ndarray, scoring: Scoring) -> np.ndarray:
         if scoring == "margin":
             return _sigmoid(values)
-        return np.maximum(0.0, values if scoring == "probability" else np.exp(values))
+        return np.asarray(np.maximum(0.0, values if scoring == "probability" else np.exp(values)))
 
 
 def _lead(log_probabilities: np.ndarray, label: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unshaken.attacks.first_token import FirstTokenOnly
 from unshaken.attacks.victim import Texts, Victim, checked, log_softmax, require_classes
@@ -80,7 +80,7 @@ class ModelVictim(Victim):
             )
         if batch_tokens is not None and batch_tokens < 1:
             raise UnshakenError(f"batch_tokens is {batch_tokens}; it must be at least 1")
-        self.model: nn.Module = model.eval()
+        self.model: Any = model.eval()
         self.tokenizer = tokenizer
         self.max_length = max_length or _longest_input(model, tokenizer)
         self.unknown = tokenizer.unk_token or ""

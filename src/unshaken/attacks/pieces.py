@@ -75,10 +75,6 @@ class PieceTable:
         self._space = space
         self._victim = encoder.victim
         self._template = encoder.template
-        self._ids: list[int] | np.ndarray = []
-        self._types: list[int] | np.ndarray = []
-        self._starts: list[int] | np.ndarray = []
-        self._lengths: list[int] | np.ndarray = []
         self._first = np.zeros(len(space) + 1, np.int64)  # entry of choice 0 of each position, and of the tail
         self._alias = np.zeros((len(space), max(map(len, space.forms), default=1)), np.int16)
         self._build(encoder)
@@ -86,7 +82,10 @@ class PieceTable:
     def _build(self, encoder: PieceEncoder) -> None:
         space, template = self._space, self._template
         encoder.learn([form for forms in space.forms for form in forms])
-        ids, types, starts, lengths = [], [], [], []
+        ids: list[int] = []
+        types: list[int] = []
+        starts: list[int] = []
+        lengths: list[int] = []
         fixed: list[tuple[int, int]] = []  # (token, type) of what stands before the next position
 
         def add(form: list[int], kind: int) -> None:
@@ -120,7 +119,7 @@ class PieceTable:
     def canonical(self, rows: np.ndarray) -> np.ndarray:
         """Rows with equal tokens made equal: two substitutes unknown to the tokenizer are one and the same."""
         counts = self._space.sizes + 1
-        return self._alias[np.arange(len(self._space)), rows % counts]
+        return np.asarray(self._alias[np.arange(len(self._space)), rows % counts])
 
     def rows(self, choices: np.ndarray) -> Rows:
         """Token rows of candidates. (n, positions) -> n rows"""

@@ -95,7 +95,7 @@ class Space:
 
 def ragged_arange(counts: np.ndarray) -> np.ndarray:
     """0..c-1 for each count, end to end: [2, 3] -> [0, 1, 0, 1, 2]."""
-    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts))
 
 
 def candidates_of(

@@ -138,7 +138,7 @@ class CallableVictim(Victim):
         require_classes(num_labels, "the callable")
         self.function = function
         self.num_labels = num_labels
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.batch_size = batch_size
         self.unknown = unknown
         self._content = content if content is not None else self.name.encode()

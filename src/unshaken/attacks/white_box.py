@@ -232,7 +232,7 @@ class HotFlip(HullGradientAttack):
 def _match(hull: Hull, spaces: Sequence[Space]) -> list[tuple[int, int, int, int, int]]:
     """(word, slot, row, position, choice): where the hull's candidates stand in the search spaces, if allowed there."""
     where = [{place: position for position, place in enumerate(space.places)} for space in spaces]
-    found = []
+    found: list[tuple[int, int, int, int, int]] = []
     for number, word in enumerate(hull.words):
         position = where[word.row].get((word.column, word.position))
         if position is None:

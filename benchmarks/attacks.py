@@ -1,0 +1,267 @@
+"""How fast the attacks are, against TextAttack on the CPU and against one example at a time on a GPU.
+
+    python benchmarks/attacks.py cpu --data DIR [--peer-python ta/bin/python --peer-script textattack_bench.py --wheel W]
+    python benchmarks/attacks.py gpu --model DIR --sentences FILE.json --neighbours FILE.json --out gpu.jsonl
+
+The CPU part attacks MiniLM-L6 with a head fitted by ridge regression on the benign SST-2 sentences of AdvGLUE, with the
+counter-fitted dictionary: the model, sentences and dictionary of the peer's script, which is run right after. DIR holds
+`counterfitted_neighbors.json` and `advglue/dev_ann.json`. Costs are CPU seconds, which a shared machine disturbs least.
+The GPU part takes any encoder folder and sentences as [[text, label], ...]. Each prints one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from unshaken.attacks import PWWS, Genetic, Victim
+from unshaken.attacks.model_victim import ModelVictim, Rows
+from unshaken.examples import Example, Examples
+from unshaken.substitutions.dictionary import Dictionary
+
+
+def victim_with_head(folder: Path | str, sentences: list[tuple[str, int]], **options: Any) -> ModelVictim:
+    """An encoder with a linear head fitted by ridge regression, so that margins are those of a trained model."""
+    device, dtype = options.get("device", "cpu"), options.get("dtype", torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval().to(device)
+    features = []
+    with torch.no_grad():
+        for start in range(0, len(sentences), 32):
+            texts = [text for text, _ in sentences[start : start + 32]]
+            inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(device)
+            features.append(model.base_model(**inputs).pooler_output)
+        stacked = torch.cat(features)
+        mean = stacked.mean(0)
+        centred = stacked - mean
+        targets = torch.tensor([label for _, label in sentences], device=device).float() * 2 - 1
+        ridge = centred.T @ centred + 0.1 * torch.eye(centred.shape[1], device=device)
+        head = torch.linalg.solve(ridge, centred.T @ targets)
+        model.classifier.weight.copy_(torch.stack([-head, head]))
+        model.classifier.bias.copy_(torch.stack([mean @ head, -(mean @ head)]))
+    return Victim.from_model(model.to(dtype), tokenizer, name=Path(folder).name)
+
+
+def right_examples(victim: ModelVictim, sentences: list[tuple[str, int]], count: int) -> Examples:
+    predicted = victim.log_probabilities([(text,) for text, _ in sentences]).argmax(-1).tolist()
+    rows = [
+        Example(id=str(number), texts=(text,), label=label)
+        for number, ((text, label), found) in enumerate(zip(sentences, predicted, strict=True))
+        if label == found
+    ]
+    return Examples(rows=tuple(rows[:count]))
+
+
+def advglue_sentences(data: Path) -> list[tuple[str, int]]:
+    rows = json.loads((data / "advglue" / "dev_ann.json").read_text())["sst2"]
+    found: dict[str, int] = {}
+    for row in rows:
+        if row.get("original_sentence"):
+            found.setdefault(row["original_sentence"].strip().lower(), int(row["label"]))
+    return list(found.items())
+
+
+def measure(attack: Any, victim: ModelVictim, examples: Examples, **options: Any) -> dict[str, Any]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    results = attack(victim, examples, **options)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    rows, queries = sum(row.rows for row in results), sum(row.queries for row in results)
+    return {
+        "examples": len(results),
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "cpu_s_per_example": cpu / len(results),
+        "queries": queries,
+        "rows": rows,
+        "rows_per_cpu_s": rows / cpu,
+        "queries_per_s": queries / wall,
+        "rows_per_s": rows / wall,
+        "accuracy_under_attack": results.accuracy_under_attack,
+        "words_changed": results.words_changed,
+    }
+
+
+def cpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    from unshaken.embedded import minilm_path
+
+    torch.set_num_threads(arguments.threads)
+    sentences = advglue_sentences(arguments.data)
+    victim = victim_with_head(minilm_path(), sentences)
+    words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
+    genetic = {"population": arguments.population, "generations": arguments.generations}
+    attacks = {
+        "pwws ren2019": PWWS(substitutions=words),
+        "pwws greedy": PWWS(substitutions=words, variant="greedy"),
+        "genetic": Genetic(substitutions=words, **genetic),
+    }
+    for kind in arguments.attack:
+        count = arguments.n if kind == "pwws" else arguments.n_genetic
+        examples = right_examples(victim, sentences, count)
+        measure(attacks["pwws ren2019"], victim, examples[:1])  # warm-up, as the peer has one
+        ours = {name: measure(made, victim, examples) for name, made in attacks.items() if name.startswith(kind)}
+        yield from ({"ours": name, **cost} for name, cost in ours.items())
+        if arguments.peer_python is None:
+            continue
+        for wrapper, peers in (("dynamic", count), ("stock", arguments.n_stock)):
+            if kind == "genetic" and wrapper == "stock":
+                continue
+            peer = run_peer(arguments, kind, wrapper, peers)
+            yield {"peer": f"{kind} {wrapper}", **peer}
+            for name, cost in ours.items():
+                same = cost if peers == count else measure(attacks[name], victim, examples[:peers])
+                ratio = peer["cpu_s"] / peer["n"] / same["cpu_s_per_example"]
+                yield {
+                    "ratio": f"TextAttack {kind} {wrapper} / unshaken {name}",
+                    "cpu_seconds_per_example": ratio,
+                    "rows": [peer["rows_forwarded"], same["rows"]],
+                    "examples": peers,
+                }
+
+
+def run_peer(arguments: argparse.Namespace, kind: str, wrapper: str, count: int) -> dict[str, Any]:
+    command = [
+        arguments.peer_python,
+        arguments.peer_script,
+        "--attack",
+        kind,
+        "--wrapper",
+        wrapper,
+        "--n",
+        count,
+        "--threads",
+        arguments.threads,
+        "--pop",
+        arguments.population,
+        "--iters",
+        arguments.generations,
+        "--wheel",
+        arguments.wheel,
+        "--neighbors",
+        arguments.data / "counterfitted_neighbors.json",
+        "--data",
+        arguments.data / "advglue" / "dev_ann.json",
+    ]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    kept = (
+        "n",
+        "wall_s",
+        "cpu_s",
+        "queries_reported",
+        "rows_forwarded",
+        "rows_per_cpu_s",
+        "rows_per_call",
+        "adv_acc",
+        "perturbed_pct",
+        "textattack",
+    )
+    found = json.loads(line.removeprefix("RESULT "))
+    return {key: found[key] for key in kept}
+
+
+def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    sentences = [(text, int(label)) for text, label in json.loads(arguments.sentences.read_text())]
+    words = Dictionary.load(arguments.neighbours)
+    dtype = getattr(torch, arguments.dtype)
+    victim = victim_with_head(arguments.model, sentences, device=arguments.device, dtype=dtype)
+    examples = right_examples(victim, sentences, arguments.n)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    yield {"device": device, "model": victim.name, "dtype": arguments.dtype, "examples": len(examples)}
+    genetic = Genetic(substitutions=words, population=arguments.population, generations=arguments.generations)
+    for name, attack in (("pwws", PWWS(substitutions=words)), ("genetic", genetic)):
+        attack(victim, examples[:64])  # warm-up: kernels and caches
+        alone = measure(attack, victim, examples[: arguments.n_alone], in_flight=1)
+        together = measure(attack, victim, examples, in_flight=arguments.in_flight)
+        forward = forward_only(attack, victim, examples, arguments.in_flight)
+        yield {
+            "attack": name,
+            "one_at_a_time": alone,
+            "side_by_side": together,
+            "speed_up_rows_per_s": together["rows_per_s"] / alone["rows_per_s"],
+            "speed_up_examples_per_s": (together["examples"] / together["wall_s"])
+            / (alone["examples"] / alone["wall_s"]),
+            "forward_only_rows_per_s": forward,
+            "share_of_forward_only": together["rows_per_s"] / forward,
+        }
+
+
+def forward_only(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> float:
+    """Rows per second when the very rows of the attack go through the model and nothing else is done."""
+    seen: list[Rows] = []
+    predict = victim.predict_rows
+
+    def remember(rows: Rows) -> np.ndarray:
+        seen.append(rows)
+        return predict(rows)
+
+    victim.predict_rows = remember  # type: ignore[method-assign]
+    try:
+        attack(victim, examples, in_flight=in_flight)
+    finally:
+        del victim.predict_rows  # type: ignore[method-assign]
+    # In pieces of a million tokens at most, so that the floor is not slowed down by memory.
+    joined = Rows.join(seen)
+    order = np.argsort(-joined.lengths, kind="stable")
+    starts = np.cumsum(joined.lengths) - joined.lengths
+    pieces = []
+    for block in np.array_split(order, max(1, int(joined.lengths.sum()) // 1_000_000)):
+        source = np.concatenate([np.arange(starts[row], starts[row] + joined.lengths[row]) for row in block])
+        pieces.append(Rows(ids=joined.ids[source], types=joined.types[source], lengths=joined.lengths[block]))
+    victim.predict_rows(pieces[0])
+    started = time.perf_counter()
+    for piece in pieces:
+        victim.predict_rows(piece)
+    return len(joined) / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = parser.add_subparsers(dest="mode", required=True)
+    on_cpu = modes.add_parser("cpu")
+    on_cpu.add_argument("--data", type=Path, required=True)
+    on_cpu.add_argument("--attack", nargs="+", choices=["pwws", "genetic"], default=["pwws", "genetic"])
+    on_cpu.add_argument("--n", type=int, default=50)
+    on_cpu.add_argument("--n-genetic", type=int, default=10)
+    on_cpu.add_argument("--n-stock", type=int, default=3)
+    on_cpu.add_argument("--threads", type=int, default=1)
+    on_cpu.add_argument("--peer-python", type=Path)
+    on_cpu.add_argument("--peer-script", type=Path)
+    on_cpu.add_argument("--wheel", type=Path)
+    on_gpu = modes.add_parser("gpu")
+    on_gpu.add_argument("--model", type=Path, required=True)
+    on_gpu.add_argument("--sentences", type=Path, required=True)
+    on_gpu.add_argument("--neighbours", type=Path, required=True)
+    on_gpu.add_argument("--device", default="cuda")
+    on_gpu.add_argument("--dtype", default="bfloat16")
+    on_gpu.add_argument("--n", type=int, default=800)
+    on_gpu.add_argument("--n-alone", type=int, default=48)
+    on_gpu.add_argument("--in-flight", type=int, default=512)
+    for mode in (on_cpu, on_gpu):
+        mode.add_argument("--population", type=int, default=20)
+        mode.add_argument("--generations", type=int, default=10)
+        mode.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    for record in (cpu if arguments.mode == "cpu" else gpu)(arguments):
+        line = json.dumps(record)
+        print(line, flush=True)
+        if arguments.out:
+            with arguments.out.open("a") as stream:
+                stream.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""`unshaken attack`: how many of a classifier's right answers survive an attack, with the texts that did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unshaken.cli.evaluate import load_sets, parse_attacks
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from unshaken.attacks import AttackResult, AttackResults
+    from unshaken.attacks.base import Attack
+
+
+def attack(
+    model: Annotated[str, typer.Argument(help="Folder or hub name of a Hugging Face classifier.")],
+    task: Annotated[str, typer.Option(help="Tasks or files, separated by commas: sst2 or reviews.csv.")],
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20; pwws where none is given.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the tasks' files; the hub where none is given.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Examples a task, by stable ids.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/attack"),
+    resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
+    substitutions: Annotated[str | None, typer.Option(help="wordnet, or dictionary:path=FILE.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample of examples and of the searches.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU where none is given.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 where none is given; bfloat16 is faster on a GPU.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")] = None,
+    show: Annotated[int, typer.Option(min=0, help="How many adversarial texts to print for each attack.")] = 3,
+) -> None:
+    """Attack a classifier and show what fooled it.
+
+    Writes a JSONL file for each task and attack, to which every finished example is added at once, and a CSV beside it.
+    """
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from unshaken.attacks import SearchAttack, Victim
+
+    chosen = parse_attacks(attack or ["pwws"], substitutions)
+    attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
+    names = file_names(attacks)
+    victim = Victim.from_pretrained(model, device=device, dtype=dtype, max_length=max_length)
+    console = Console()
+    for title, examples in load_sets(task, data, victim, count, seed).items():
+        runs = []
+        for item, name in zip(attacks, names, strict=True):
+            path = out / f"{title.replace('/', '-')}.{name}.jsonl"
+            results = item(victim, examples, out=path, resume=resume, progress=console.is_terminal)
+            results.to_csv(path.with_suffix(".csv"))
+            runs.append(results)
+        console.print(summary_table(title, names, runs))
+        for name, results in zip(names, runs, strict=True):
+            for row in [row for row in results if row.outcome == "success"][:show]:
+                console.print(coloured_diff(name, row, examples.label_names))
+    console.print(f"Results: {out}", markup=False)
+
+
+def file_names(attacks: list[Attack]) -> list[str]:
+    """The attacks' names, numbered where one occurs several times."""
+    names = [item.name for item in attacks]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{number}-{name}" for number, name in enumerate(names, start=1)]
+
+
+def summary_table(title: str, names: list[str], runs: list[AttackResults]) -> Table:
+    """Accuracies with intervals, success rate with its denominator, and cost; the worst case below where it differs."""
+    from rich.table import Table
+
+    from unshaken.attacks import worst_of
+
+    if not runs:
+        raise UnshakenError("no attack was run; name one, such as pwws")
+    table = Table(title=title, title_justify="left")
+    for heading in ("attack", "clean", "under attack", "success", "queries", "words changed", "errors"):
+        table.add_column(heading, justify="left" if heading == "attack" else "right")
+    rows = list(zip(names, runs, strict=True))
+    if len(runs) > 1:
+        from dataclasses import replace
+
+        union = worst_of(runs, [row.example_id for row in runs[0]])
+        rows.append(("worst case", replace(runs[0], rows=union, attack="worst-case")))
+    for name, results in rows:
+        low, high = results.intervals["accuracy_under_attack"]
+        table.add_row(
+            name,
+            f"{results.clean_accuracy:.1%}",
+            f"{results.accuracy_under_attack:.1%} [{low:.1%}, {high:.1%}]".replace("[", r"\["),
+            f"{results.success_rate:.1%} of {results.attacked}",
+            f"{results.queries['mean']:.0f}",
+            f"{results.words_changed:.1%}",
+            str(results.errors),
+        )
+    return table
+
+
+def coloured_diff(attack: str, row: AttackResult, label_names: tuple[str, ...]) -> Text:
+    """The original words in red, struck through, each followed by what took its place in green."""
+    from rich.text import Text
+
+    from unshaken.substitutions.words import segment
+
+    def label(number: int | None) -> str:
+        return label_names[number] if number is not None and number < len(label_names) else str(number)
+
+    text = Text()
+    text.append(f"{row.example_id} ", style="bold")
+    text.append(f"{attack}: {label(row.prediction)} -> {label(row.adversarial_prediction)}\n", style="dim")
+    for column, original in enumerate(row.original):
+        words, end = segment(original), 0
+        for _, position, before, after in (swap for swap in row.swaps if swap[0] == column):
+            start, stop = words.spans[position]
+            text.append(original[end:start])
+            text.append(before, style="red strike")
+            text.append(" ")
+            text.append(after, style="bold green")
+            end = stop
+        text.append(original[end:] + "\n")
+    return text
