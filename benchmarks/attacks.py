@@ -1,6 +1,6 @@
 """How fast the attacks are, against TextAttack on the CPU and against one example at a time on a GPU.
 
-    python benchmarks/attacks.py cpu --data DIR [--peer-python ta/bin/python --peer-script textattack_bench.py --wheel W]
+    python benchmarks/attacks.py cpu --data DIR [--peer-python PYTHON --peer-script textattack_bench.py --wheel W]
     python benchmarks/attacks.py gpu --model DIR --sentences FILE.json --neighbours FILE.json --out gpu.jsonl
 
 The CPU part attacks MiniLM-L6 with a head fitted by ridge regression on the benign SST-2 sentences of AdvGLUE, with the

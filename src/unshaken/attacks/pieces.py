@@ -26,10 +26,19 @@ class PieceEncoder:
     def __init__(self, victim: ModelVictim, columns: int) -> None:
         self.victim = victim
         self._pieces: dict[str, list[int]] = {}
-        self.usable = _cuts_at_separators(victim.tokenizer)
+        self.usable = self.cuts_at_separators(victim.tokenizer)
         if self.usable:
             self.template = _template(victim.tokenizer, columns)
             self._special_starts = {token[0] for token in victim.tokenizer.get_added_vocab()}
+
+    @staticmethod
+    def cuts_at_separators(tokenizer: Any) -> bool:
+        """Whether this is a BERT tokenizer: white space and punctuation first, then WordPiece."""
+        if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
+            return False
+        parts = json.loads(tokenizer.backend_tokenizer.to_str())
+        kinds = [(parts.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+        return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
 
     def table(self, space: Space) -> PieceTable | None:
         if not self.usable or not self._separable(space):
@@ -170,15 +179,6 @@ def _template(tokenizer: Any, columns: int) -> _Template:
         else:
             specials[-1].append((token, kind))
     return _Template(tuple(map(tuple, specials)), tuple(kinds))
-
-
-def _cuts_at_separators(tokenizer: Any) -> bool:
-    """Whether this is a BERT tokenizer: white space and punctuation first, then WordPiece."""
-    if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
-        return False
-    parts = json.loads(tokenizer.backend_tokenizer.to_str())
-    kinds = [(parts.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
 
 
 def _is_separator(character: str) -> bool:

@@ -1,0 +1,266 @@
+"""Victims: Hugging Face models, functions, scikit-learn pipelines, and what each refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    ElectraConfig,
+    ElectraForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, Victim
+from unshaken.attacks.engine import _Engine
+from unshaken.attacks.first_token import FirstTokenOnly
+from unshaken.attacks.model_victim import ModelVictim, Rows
+from unshaken.attacks.pieces import PieceEncoder
+from unshaken.attacks.space import PROBE
+from unshaken.embedded import minilm_path
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def victim(tokenizer: Any) -> ModelVictim:
+    return Victim.from_model(tiny_bert(tokenizer), tokenizer)
+
+
+def plain_answers(victim: ModelVictim, texts: list[tuple[str, ...]]) -> np.ndarray:
+    """One text at a time through the model itself."""
+    answers = []
+    with torch.no_grad():
+        for text in texts:
+            inputs = victim.tokenizer(*text, truncation=True, max_length=victim.max_length, return_tensors="pt")
+            answers.append(victim.model(**inputs).logits.log_softmax(-1)[0].numpy())
+    return np.stack(answers)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 7, 40, 10_000])
+def test_answers_are_the_models_own_in_the_order_given(victim: ModelVictim, batch_tokens: int) -> None:
+    texts = [(text,) for text in (*TEXTS, "", "good " * 100)]
+    small = Victim.from_model(victim.model, victim.tokenizer, batch_tokens=batch_tokens)
+    answers = small.log_probabilities(texts)
+    assert answers.dtype == np.float32
+    np.testing.assert_allclose(answers, plain_answers(victim, texts), rtol=1e-6, atol=1e-7)
+
+
+def test_pairs(victim: ModelVictim) -> None:
+    texts = [("a good film", "bad plot"), ("slow", "the film was slow and bad"), ("good " * 50, "bad " * 70)]
+    np.testing.assert_allclose(victim.log_probabilities(texts), plain_answers(victim, texts), rtol=1e-6, atol=1e-7)
+
+
+def test_from_pretrained_is_the_saved_model(victim: ModelVictim, tmp_path: Path) -> None:
+    victim.model.save_pretrained(tmp_path)
+    victim.tokenizer.save_pretrained(tmp_path)
+    loaded = Victim.from_pretrained(tmp_path, device="cpu", dtype="float64")
+    texts = [(text,) for text in TEXTS]
+    np.testing.assert_array_equal(loaded.log_probabilities(texts), victim.log_probabilities(texts))
+    assert loaded.fingerprint == victim.fingerprint
+    assert Victim.from_pretrained(tmp_path, device="cpu").fingerprint != victim.fingerprint  # float32 answers differ
+    shorter = Victim.from_pretrained(tmp_path, device="cpu", max_length=9)
+    assert shorter.max_length == 9
+    with pytest.raises(UnshakenError, match="unknown dtype"):
+        Victim.from_pretrained(tmp_path, dtype="float12")
+
+
+def test_what_cannot_be_loaded(tmp_path: Path, tokenizer: Any) -> None:
+    with pytest.raises(UnshakenError, match="cannot load a classifier"):
+        Victim.from_pretrained(tmp_path / "nothing")
+    one = tiny_bert(tokenizer, num_labels=1)
+    with pytest.raises(UnshakenError, match="has 1 label"):
+        Victim.from_model(one, tokenizer)
+    with pytest.raises(UnshakenError, match="has 1 label"):
+        Victim.from_callable(bag_of_words, 1)
+    with pytest.raises(UnshakenError, match="at least 1"):
+        Victim.from_model(tiny_bert(tokenizer), tokenizer, batch_tokens=-3)
+
+
+def test_out_of_memory_halves_the_batch(victim: ModelVictim, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [(text,) for text in TEXTS] * 4
+    expected = victim.log_probabilities(texts)
+    small = Victim.from_model(victim.model, victim.tokenizer)
+    sizes = []
+
+    def short_of_memory(**inputs: Any) -> Any:
+        sizes.append(inputs["input_ids"].numel())
+        if sizes[-1] > 60:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return victim.model(**inputs)
+
+    monkeypatch.setattr(small, "_call", short_of_memory)
+    np.testing.assert_allclose(small.log_probabilities(texts), expected, rtol=1e-6)
+    assert sizes[0] > 60
+    assert small.batch_tokens <= 60
+    monkeypatch.setattr(small, "_call", lambda **_: (_ for _ in ()).throw(RuntimeError("shape mismatch")))
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        small.log_probabilities(texts)
+
+
+def test_scikit_learn_pipeline() -> None:
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    texts = [*TEXTS, "great story", "awful story"]
+    labels = [1, 1, 0, 1, 0, 0, 1, 0, 1, 0]
+    pipeline = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, labels)
+    victim = Victim.from_sklearn(pipeline)
+    np.testing.assert_allclose(
+        victim.log_probabilities([(text,) for text in texts]), pipeline.predict_log_proba(texts), rtol=1e-5
+    )
+    results = PWWS(substitutions=WORD_LIST)(victim, labelled(victim, texts))
+    assert results.accuracy_under_attack < 1
+    assert (
+        victim.fingerprint
+        != Victim.from_sklearn(make_pipeline(CountVectorizer(), LogisticRegression(C=9)).fit(texts, labels)).fingerprint
+    )
+    with pytest.raises(UnshakenError, match="predict_proba"):
+        Victim.from_sklearn(LinearSVC())
+
+
+SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "used"),
+    [
+        (BertForSequenceClassification, BertConfig(**SHAPE), True),
+        (RobertaForSequenceClassification, RobertaConfig(**SHAPE), True),
+        (ElectraForSequenceClassification, ElectraConfig(**SHAPE, embedding_size=16), True),
+        (DistilBertForSequenceClassification, DistilBertConfig(dim=16, n_layers=2, n_heads=2, hidden_dim=24), False),
+    ],
+    ids=["bert", "roberta", "electra", "distilbert"],
+)
+def test_last_layer_for_the_first_token_alone(kind: Any, config: Any, used: bool) -> None:
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    inputs = {
+        "input_ids": torch.randint(5, 40, (3, 9)),
+        "attention_mask": torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [1] * 7 + [0] * 2]),
+    }
+    shortcut = FirstTokenOnly.of(model, inputs)
+    assert (shortcut is not None) == used
+    if shortcut is not None:
+        with torch.no_grad():
+            expected = model(**inputs).logits
+            with shortcut.open():
+                found = model(**inputs).logits
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(model(**inputs).logits, expected, rtol=0, atol=0)  # and it is gone again
+
+
+def test_shortcut_is_not_used_where_it_would_be_wrong(tokenizer: Any) -> None:
+    """A hook on the last layer, or a head that reads other tokens, sees the difference."""
+    model = tiny_bert(tokenizer)
+    sample = tokenizer(["a good film", "bad"], padding=True, return_tensors="pt")
+    model.base_model.encoder.layer[-1].register_forward_hook(lambda *_: None)
+    assert FirstTokenOnly.of(model, dict(sample)) is None
+    model = tiny_bert(tokenizer)
+    model.base_model.pooler.forward = lambda hidden: hidden.mean(1)
+    assert FirstTokenOnly.of(model, dict(sample)) is None
+
+
+@pytest.fixture(scope="module")
+def minilm() -> ModelVictim:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    model = AutoModelForSequenceClassification.from_pretrained(minilm_path(), num_labels=2)
+    return Victim.from_model(model, AutoTokenizer.from_pretrained(minilm_path()), max_length=24)
+
+
+# Words, separators and odd characters, so that most texts are put together and some must fall back.
+PARTS = st.sampled_from(
+    [
+        "good",
+        "Film",
+        "bad",
+        "slow",
+        "plot",
+        "the",
+        " ",
+        " ",
+        ", ",
+        "-",
+        "'",
+        "\t",
+        "\u00a0",
+        "\u200b",
+        "é",
+        "[SEP]",
+        "…",
+        "good-film",
+        "naïve",
+        "don't",
+        "😀",
+        "善",
+        "x\u0301",
+        "(",
+        ")",
+        "\x0b",
+        "good\u0301",
+    ]
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(parts=st.lists(PARTS, min_size=1, max_size=14), pair=st.booleans(), seed=st.integers(0, 2**16))
+def test_tokens_put_together_are_the_tokenizers_own(
+    minilm: ModelVictim, parts: list[str], pair: bool, seed: int
+) -> None:
+    text = "".join(parts)
+    example = Example(id="x", texts=(text, "a good plot") if pair else (text,), label=0)
+    engine = _Engine(PWWS(substitutions=WORD_LIST), minilm, (), 1)
+    engine._has_answered = True  # a text without substitutable words is fine here
+    (space,) = engine._spaces([example])
+    table = PieceEncoder(minilm, len(example.texts)).table(space)
+    if table is None:
+        return
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(PROBE, space.sizes, size=(6, len(space))).astype(np.int16)
+    built, whole = table.rows(rows), minilm.encode([space.texts(row) for row in rows])
+    np.testing.assert_array_equal(built.ids, whole.ids)
+    np.testing.assert_array_equal(built.types, whole.types)
+    np.testing.assert_array_equal(built.lengths, whole.lengths)
+
+
+def test_plain_sentences_are_put_together_and_byte_level_ones_are_not(minilm: ModelVictim) -> None:
+    engine = _Engine(PWWS(substitutions=WORD_LIST), minilm, (), 1)
+    spaces = engine._spaces([Example(id=str(n), texts=(text,), label=0) for n, text in enumerate(TEXTS)])
+    encoder = PieceEncoder(minilm, 1)
+    assert all(encoder.table(space) is not None for space in spaces)
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.WordLevel({"good": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel()
+    other = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="[UNK]")
+    assert not PieceEncoder.cuts_at_separators(other)
+
+
+def test_rows_join() -> None:
+    parts = [Rows.from_lists([[1, 2], [3]]), Rows.from_lists([[4, 5, 6]], [[0, 1, 1]])]
+    joined = Rows.join(parts)
+    assert joined.ids.tolist() == [1, 2, 3, 4, 5, 6]
+    assert joined.types.tolist() == [0, 0, 0, 0, 1, 1]
+    assert joined.lengths.tolist() == [2, 1, 3]
