@@ -66,9 +66,7 @@ class PTWD(Regulariser):
         if self.decoupled:
             return {}
         weights, origins = self._pairs(step.core)
-        # One fused kernel for all tensors: a loop would launch hundreds of small ones.
-        lengths = torch._foreach_norm(torch._foreach_sub(weights, origins))
-        squared = torch.stack(list(lengths)).square().sum()
+        squared: Tensor = SquaredDistance.apply(origins, *weights)  # type: ignore[no-untyped-call]
         if self.form == "l2":
             return {"ptwd": self.weight * (1e-10 + squared).sqrt()}  # official code
         return {"ptwd": self.weight / 2 * squared}
@@ -78,3 +76,23 @@ class PTWD(Regulariser):
         if self.decoupled:
             weights, origins = self._pairs(model)
             torch._foreach_lerp_(weights, origins, self.weight)
+
+
+class SquaredDistance(torch.autograd.Function):
+    """||w - o||^2 over many tensors. The backward forms the differences anew: kept, they would be a second model.
+
+    Fused kernels take all tensors at once, where a loop would launch hundreds of small ones.
+    """
+
+    @staticmethod
+    def forward(context: Any, origins: list[Tensor], *weights: Tensor) -> Tensor:
+        context.origins = origins
+        context.save_for_backward(*weights)
+        lengths = torch._foreach_norm(torch._foreach_sub(weights, origins))
+        return torch.stack(list(lengths)).square().sum()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        differences = torch._foreach_sub(context.saved_tensors, context.origins)
+        torch._foreach_mul_(differences, 2 * gradient)
+        return (None, *differences)
