@@ -87,6 +87,15 @@ def test_freelb_shares_dropout_between_its_passes(model: Any, shared: bool, devi
         assert torch.allclose(seen[0], later, atol=1e-9) == shared
 
 
+def test_a_pass_that_the_trainer_skips_still_shows_in_the_loss(model: Any) -> None:
+    step = tiny_step(model, backward=lambda loss: None)
+    scales = iter([1.0, float("nan"), 1.0])
+    model.register_forward_hook(
+        lambda module, inputs, output: output.__setitem__("logits", output.logits * next(scales))
+    )
+    assert ready(FreeLB(steps=3), model).loss(step)["adversarial"].isnan()
+
+
 def test_sharing_dropout_leaves_later_random_numbers_alone(model: Any) -> None:
     def number_after(steps: int) -> Tensor:
         run(ready(FreeLB(steps=steps, init_magnitude=0), model), tiny_step(model))

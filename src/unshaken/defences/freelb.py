@@ -81,8 +81,9 @@ class FreeLB(Defence):
                     break
                 step.backward(loss)
             finished = finished + loss.detach()
-            assert delta.grad is not None
-            delta = ascend(delta, delta.grad, rate=self.adv_lr, max_norm=self.max_norm, norm=self.norm)
+            # A trainer that skips losses that are not finite ran no backward; the sum returned below still says so.
+            gradient = torch.zeros_like(delta) if delta.grad is None else delta.grad
+            delta = ascend(delta, gradient, rate=self.adv_lr, max_norm=self.max_norm, norm=self.norm)
         # The value is the mean over the path; the gradient still to come is the last point's.
         return {"adversarial": loss + finished}
 
