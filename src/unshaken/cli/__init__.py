@@ -1,0 +1,58 @@
+"""The command line: one file a command. Heavy imports wait inside the commands, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from unshaken import __version__
+from unshaken.cli.attack import attack
+from unshaken.cli.demo import demo
+from unshaken.cli.doctor import doctor
+from unshaken.cli.evaluate import evaluate
+from unshaken.cli.listing import list_names
+from unshaken.cli.report import report
+from unshaken.cli.train import train
+from unshaken.errors import UnshakenError
+
+app = typer.Typer(
+    name="unshaken",
+    help="Fine-tune text classifiers that hold under attack, and prove it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, train, attack, evaluate, report, doctor):
+    app.command()(command)
+app.command(name="list")(list_names)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Fine-tune text classifiers that hold under attack, and prove it."""
+
+
+def main() -> None:
+    """Entry point: bad input is one line on stderr and exit code 2."""
+    try:
+        app()
+    except UnshakenError as error:
+        sys.exit(_complain(str(error)))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.exit(_complain(f"{error.filename}: {error.strerror}"))
+
+
+def _complain(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 2

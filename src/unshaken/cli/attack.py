@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unshaken.cli.evaluate import load_sets, parse_attacks
-from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,33 +75,36 @@ def file_names(attacks: list[Attack]) -> list[str]:
 
 
 def summary_table(title: str, names: list[str], runs: list[AttackResults]) -> Table:
-    """Accuracies with intervals, success rate with its denominator, and cost; the worst case below where it differs."""
+    """Accuracies with intervals, success rate with its denominator, and cost; below them the worst case of several."""
+    from dataclasses import replace
+
+    from rich import box
     from rich.table import Table
 
     from unshaken.attacks import worst_of
 
-    if not runs:
-        raise UnshakenError("no attack was run; name one, such as pwws")
-    table = Table(title=title, title_justify="left")
-    for heading in ("attack", "clean", "under attack", "success", "queries", "words changed", "errors"):
-        table.add_column(heading, justify="left" if heading == "attack" else "right")
     rows = list(zip(names, runs, strict=True))
     if len(runs) > 1:
-        from dataclasses import replace
-
         union = worst_of(runs, [row.example_id for row in runs[0]])
         rows.append(("worst case", replace(runs[0], rows=union, attack="worst-case")))
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    headings = ["attack", "clean", "under attack", "success", "queries", "changed"]
+    if any(results.errors for results in runs):
+        headings.append("errors")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "attack" else "right", no_wrap=True)
     for name, results in rows:
         low, high = results.intervals["accuracy_under_attack"]
-        table.add_row(
+        cells = [
             name,
             f"{results.clean_accuracy:.1%}",
-            f"{results.accuracy_under_attack:.1%} [{low:.1%}, {high:.1%}]".replace("[", r"\["),
+            f"{results.accuracy_under_attack:.1%} ({low:.1%} to {high:.1%})",
             f"{results.success_rate:.1%} of {results.attacked}",
             f"{results.queries['mean']:.0f}",
-            f"{results.words_changed:.1%}",
+            "-" if math.isnan(results.words_changed) else f"{results.words_changed:.1%}",
             str(results.errors),
-        )
+        ]
+        table.add_row(*cells[: len(headings)])
     return table
 
 

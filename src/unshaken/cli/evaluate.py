@@ -109,7 +109,8 @@ def load_sets(tasks: str, data: Path | None, victim: Victim, count: int | None, 
         if Path(name).is_file():
             rows = load_examples(name, label_names=_label_names(victim))
         else:
-            rows = load_task(name, data=data if name in TASKS else None, seed=seed).require("test")
+            takes_data = name in TASKS and TASKS[name].package is None  # the others bring or name their own files
+            rows = load_task(name, data=data if takes_data else None, seed=seed).require("test")
         sets[rows.name] = rows if count is None else rows.sample(count, seed)
     if not sets:
         raise UnshakenError(f"no task in {tasks!r}; name one, such as sst2, or a file")

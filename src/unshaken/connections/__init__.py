@@ -7,8 +7,17 @@ from unshaken.connections.gradients import GRADIENTS, Detached, Implicit, Phanto
 from unshaken.connections.layer import SolveRecord
 from unshaken.connections.surgery import connect, connection_of, disconnect, solve_records
 
+CONNECTIONS = {
+    "im-bert": Connection.im_bert,
+    "ex-bert": Connection.ex_bert,
+    "implicit": Connection,
+    "runge-kutta": Connection.runge_kutta,
+    "crank-nicolson": Connection.crank_nicolson,
+}
+
 __all__ = [
     "BACKBONES",
+    "CONNECTIONS",
     "GRADIENTS",
     "Connection",
     "Detached",

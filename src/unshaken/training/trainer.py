@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
+from unshaken.attacks import Attack, Victim
 from unshaken.connections import connection_of, solve_records
 from unshaken.defences import Defence, Standard
 from unshaken.defences.base import Step
@@ -25,6 +26,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
+from unshaken.training.sampler import ClassBalancedSampler
 
 DEFENCE_FILE = "defence.safetensors"
 
@@ -39,6 +41,9 @@ class RobustTrainer(Trainer):
         processing_class: The tokenizer; needed where the data sets are `Examples`.
         train_dataset: `Examples`, or any data set the stock Trainer takes.
         eval_dataset: Likewise.
+        selection_attack: Run on the validation examples at each evaluation; its result is logged as
+            `eval_accuracy_under_attack`, by which `metric_for_best_model` can select. Test data never selects.
+        selection_examples: How many validation examples it attacks, by stable ids.
 
     Example:
         >>> trainer = RobustTrainer(model, RobustTrainingArguments("out"), defence=RIFT(), processing_class=tokenizer,
@@ -57,8 +62,12 @@ class RobustTrainer(Trainer):
         eval_dataset: Any = None,
         data_collator: Callable[[Any], dict[str, Any]] | None = None,
         compute_metrics: Callable[[Any], dict[str, float]] | None = None,
+        selection_attack: Attack | None = None,
+        selection_examples: int = 100,
         **kwargs: Any,
     ) -> None:
+        if selection_attack is not None and not isinstance(eval_dataset, Examples):
+            raise UnshakenError("selection_attack needs validation texts: pass an Examples split as eval_dataset")
         num_labels = int(model.config.num_labels)
         for split in (train_dataset, eval_dataset):
             if isinstance(split, Examples):
@@ -87,6 +96,7 @@ class RobustTrainer(Trainer):
         self.defence = defence if defence is not None else Standard()
         self.defence.setup(self.model, num_labels=num_labels, tokenizer=processing_class)
         self.defence.to(self.args.device)
+        self.selection_attack, self.selection_examples = selection_attack, selection_examples
         self._parts: dict[str, list[Tensor]] = defaultdict(list)
         self._rows_in_step = 0
         self.add_callback(_DefenceCallback(self))
@@ -162,6 +172,30 @@ class RobustTrainer(Trainer):
                 if parameter.grad is not None:
                     parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
         return loss
+
+    # --------------------------------------------------------------------------------------- sampling and selection
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """Class-balanced batches where a part of the defence compares examples of one class."""
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if isinstance(dataset, Examples) and any(
+            getattr(part, "balanced_batches", False) for part in self.defence.modules()
+        ):
+            return ClassBalancedSampler(dataset.labels, seed=self.args.seed)
+        return super()._get_train_sampler(*(() if train_dataset is None else (train_dataset,)))
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        if self.selection_attack is not None and eval_dataset is None:
+            victim = Victim.from_model(self.model, self.processing_class, max_length=self.args.max_length)
+            chosen = self.eval_dataset.sample(self.selection_examples, seed=self.args.seed)
+            results = self.selection_attack(victim, chosen)
+            extra = {f"{metric_key_prefix}_accuracy_under_attack": results.accuracy_under_attack}
+            self.log(dict(extra))
+            metrics |= extra
+        return metrics
 
     # ------------------------------------------------------------------------------------------ optimizer and files
 

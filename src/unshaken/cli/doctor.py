@@ -1,0 +1,141 @@
+"""`unshaken doctor`: whether and how a model's layers can be connected, measured layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.connections.stability import ResidualCurve
+
+TEXTS = (
+    "A film of rare charm, told with wit and played to perfection.",
+    "The plot is thin, the jokes are older than the cast, and nobody seems to care.",
+    "It's hard to say whether the ending redeems two hours of slow, pretty pictures.",
+    "Not bad.",
+)
+
+
+def doctor(
+    model: Annotated[str, typer.Argument(help="Folder or hub name; 'minilm' is the model of the demo extra.")],
+    form: Annotated[str, typer.Option(help="Equation to examine: auto, layer or increment.")] = "auto",
+    target: Annotated[float, typer.Option(min=0, help="Relative residual the recommended solver must reach.")] = 0.05,
+    out: Annotated[Path | None, typer.Option(help="Folder for figures and the numbers as JSON.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
+) -> None:
+    """Examine a model: residuals by solver, steepness and perturbation growth of each layer, cost, and what to use."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from unshaken.connections import Connection, check
+    from unshaken.connections.stability import (
+        lipschitz_estimates,
+        perturbation_growth,
+        recommended_solver,
+        residual_curves,
+    )
+    from unshaken.solvers import Anderson, GradientDescent
+
+    console = Console()
+    network, tokenizer = _load(model)
+    connection = Connection(form=form)  # type: ignore[arg-type]
+    problems = check(network, connection)
+    if problems:
+        raise UnshakenError("; ".join(f"{reason} (cure: {cure})" for reason, cure in problems))
+    batch = dict(tokenizer(list(text or TEXTS), padding=True, truncation=True, return_tensors="pt"))
+    with console.status("measuring residuals"):
+        curves = residual_curves(network, batch, connection)
+    with console.status("measuring steepness"):
+        steepness = lipschitz_estimates(network, batch)
+    solver = recommended_solver(curves, target)
+    kinds = {
+        "plain": None,
+        "explicit (EX-BERT)": Connection.ex_bert(form=form),
+        "descent T=5 (IM-BERT)": Connection.im_bert(form=form),
+        f"Anderson {solver.steps}": Connection(form=form, solver=solver),  # type: ignore[arg-type]
+    }
+    with console.status("measuring perturbation growth"):
+        growth = perturbation_growth(network, batch, kinds)
+
+    console.print(_residual_table(curves, steepness))
+    table = Table(title="Growth of a 1% perturbation of the embeddings, relative, by hidden state", title_justify="left")
+    table.add_column("connection")
+    for index in range(len(growth[0].ratios)):
+        table.add_column(str(index), justify="right")
+    for row in growth:
+        table.add_row(row.name, *(f"{ratio:.2f}" for ratio in row.ratios))
+    console.print(table)
+    table = Table(title="True cost of one layer, in forward passes of it (a VJP counts as one)", title_justify="left")
+    for heading in ("solver", "evaluations", "VJPs", "inference", "the paper's count"):
+        table.add_column(heading, justify="left" if heading == "solver" else "right")
+    for steps in (1, 5, 10, 15):
+        count = GradientDescent(steps=steps).steps
+        table.add_row(f"descent T={count}", str(count + 1), str(count), f"{2 * count + 1}x", f"{count + 1}x")
+    for steps in (1, 2, 3, 5):
+        table.add_row(f"Anderson {Anderson(steps=steps).steps}, phantom gradients", str(steps + 1), "0", f"{steps + 1}x", "")
+    console.print(table)
+    console.print(f"Recommended: Connection(solver=Anderson(steps={solver.steps})) for a residual of {target:g}")
+    if out is not None:
+        _save(out, curves, steepness, growth)
+        console.print(f"Figures and numbers: {out}", markup=False)
+
+
+def _load(name: str) -> tuple[Any, Any]:
+    import transformers
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from unshaken.cli.fine_tuning import resolve_model
+
+    source = resolve_model(name)
+    transformers.logging.set_verbosity_error()
+    try:
+        return AutoModelForSequenceClassification.from_pretrained(source).float(), AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise UnshakenError(f"cannot load the model {name!r}: {str(error).strip().splitlines()[0]}") from error
+
+
+def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) -> Any:
+    """Worst residual of each layer, for the settings people use."""
+    from rich.table import Table
+
+    columns = [
+        ("gradient-descent", 6, "descent T=5"),
+        ("gradient-descent", 16, "descent T=15"),
+        ("fixed-point", 3, "Picard 3"),
+        ("anderson", 3, "Anderson 3"),
+        ("anderson", 5, "Anderson 5"),
+        ("anderson", 8, "Anderson 8"),
+        ("broyden", 5, "Broyden 5"),
+        ("newton-krylov", 8, "Newton-Krylov 2x3"),
+    ]
+    table = Table(title="Relative residual of each layer's equation, worst text", title_justify="left")
+    for heading in ("layer", "Lipschitz", *(title for _, _, title in columns)):
+        table.add_column(heading, justify="right")
+    found = {(curve.layer, curve.solver): dict(zip(curve.evaluations, curve.residuals, strict=True)) for curve in curves}
+    for layer, sigma in steepness.items():
+        cells = [f"{found[layer, solver][count]:.4f}" for solver, count, _ in columns]
+        table.add_row(layer, f"{sigma:.2f}", *cells)
+    return table
+
+
+def _save(out: Path, curves: list[ResidualCurve], steepness: dict[str, float], growth: Any) -> None:
+    from dataclasses import asdict
+
+    from unshaken.files import write_json
+    from unshaken.reports.figures import layer_profile, save_figure
+    from unshaken.reports.stability import stability_regions
+
+    numbers = {"residuals": [asdict(curve) for curve in curves], "lipschitz": steepness}
+    write_json(out / "doctor.json", {**numbers, "growth": [asdict(row) for row in growth]})
+    shown = {("gradient-descent", 6): "descent T=5", ("gradient-descent", 16): "descent T=15"}
+    shown |= {("anderson", steps): f"Anderson {steps}" for steps in (3, 5)}
+    residuals = {
+        title: [dict(zip(curve.evaluations, curve.residuals, strict=True))[count] for curve in curves if curve.solver == solver]
+        for (solver, count), title in shown.items()
+    }
+    save_figure(layer_profile(residuals, {row.name: row.ratios for row in growth}), out / "layers")
+    save_figure(stability_regions(), out / "stability-regions")

@@ -1,0 +1,187 @@
+"""Fine-tune one model and save it with its record and card: what `train` and `demo` share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.attacks import Attack
+    from unshaken.connections import Connection
+    from unshaken.defences import Defence
+    from unshaken.examples import Examples
+    from unshaken.reports import TrainingRecord
+
+MINILM = "minilm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One training run."""
+
+    model: str  # folder, hub name, or "minilm" for the one in its wheel
+    out: Path
+    method: str  # what the report calls it
+    train: Examples
+    validation: Examples | None
+    connection: Connection | None = None
+    defence: Defence | None = None
+    selection_attack: Attack | None = None
+    seed: int = 0
+    arguments: dict[str, Any] = field(default_factory=dict)  # of RobustTrainingArguments
+    resume: bool = False
+    on_step: Callable[[int, int], None] | None = None  # (done, all) steps; takes the place of the Trainer's own output
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuned:
+    """What training left."""
+
+    folder: Path
+    record: TrainingRecord
+    seconds: float
+    steps: int
+
+
+def fine_tune(plan: Plan) -> FineTuned:
+    """Train, save model and tokenizer under `plan.out / "model"`, and write the training record beside the weights."""
+    import torch
+    from transformers import PrinterCallback, set_seed
+
+    from unshaken import RobustTrainer, RobustTrainingArguments, connect
+    from unshaken.reports import TrainingRecord
+
+    torch.set_flush_denormal(True)  # tiny gradients of a changed network are several times slower on a CPU otherwise
+    set_seed(plan.seed)
+    model, tokenizer = load_classifier(plan.model, plan.train)
+    if plan.connection is not None:
+        connect(model, plan.connection)
+    has_validation = plan.validation is not None
+    defaults: dict[str, Any] = {"report_to": "none", "disable_tqdm": plan.on_step is not None, "logging_steps": 50}
+    if not has_validation:
+        defaults |= {"eval_strategy": "no", "load_best_model_at_end": False}
+    if plan.selection_attack is not None:
+        defaults |= {"metric_for_best_model": "eval_accuracy_under_attack", "greater_is_better": True}
+    arguments = RobustTrainingArguments(
+        str(plan.out / "checkpoints"), seed=plan.seed, **{**defaults, **plan.arguments}
+    )
+    trainer = RobustTrainer(
+        model,
+        arguments,
+        defence=plan.defence,
+        processing_class=tokenizer,
+        train_dataset=plan.train,
+        eval_dataset=plan.validation,
+        selection_attack=plan.selection_attack,
+    )
+    if plan.on_step is not None:
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(_step_callback(plan.on_step))
+    start = time.perf_counter()
+    trainer.train(resume_from_checkpoint=_last_checkpoint(plan))
+    seconds = time.perf_counter() - start
+    folder = plan.out / "model"
+    trainer.save_model(str(folder))
+    record = TrainingRecord(
+        method=plan.method,
+        seed=plan.seed,
+        base_model=plan.model if plan.model == MINILM else Path(plan.model).name,
+        task=plan.train.name,
+        substitutions=tuple(_substitutions(plan.defence)),
+        details={
+            "connection": None if plan.connection is None else plan.connection.to_dict(),
+            "defence": None if plan.defence is None else describe(plan.defence),
+            "training_examples": len(plan.train),
+            "training_data": plan.train.fingerprint,
+            "steps": trainer.state.global_step,
+            "seconds": round(seconds, 2),
+            "arguments": {key: value for key, value in sorted({**defaults, **plan.arguments}.items())},
+        },
+    )
+    if trainer.is_world_process_zero():
+        record.save(folder)
+    return FineTuned(folder=folder, record=record, seconds=seconds, steps=trainer.state.global_step)
+
+
+def _step_callback(on_step: Callable[[int, int], None]) -> Any:
+    from transformers import TrainerCallback
+
+    class Steps(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            on_step(state.global_step, state.max_steps)
+
+    return Steps()
+
+
+def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
+    """Model and tokenizer with a head for the labels of `train`."""
+    import transformers
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    source = resolve_model(name)
+    labels = train.label_names or tuple(str(label) for label in range(train.num_labels))
+    names = {} if train.is_regression else {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # a new head is what fine-tuning is for: no report of it
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=train.num_labels, **names)
+    except (OSError, ValueError) as error:
+        raise UnshakenError(f"cannot load the model {name!r}: {str(error).strip().splitlines()[0]}") from error
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+    return model.float(), tokenizer
+
+
+def resolve_model(name: str) -> str:
+    from unshaken.embedded import minilm_path
+
+    if name == MINILM:
+        return str(minilm_path())
+    path = Path(name)
+    looks_local = path.is_absolute() or name.startswith((".", "~")) or path.exists()
+    if looks_local and not (path / "config.json").is_file():
+        raise UnshakenError(f"{name}: no model there (a folder with config.json is expected)")
+    return name
+
+
+def describe(defence: Any) -> list[dict[str, Any]]:
+    """A defence as plain values: each part with its options."""
+    from dataclasses import fields, is_dataclass
+
+    parts = getattr(defence, "parts", [defence])
+    described = []
+    for part in parts:
+        options: dict[str, Any] = {}
+        for item in fields(part) if is_dataclass(part) else ():
+            value = getattr(part, item.name, None)
+            options[item.name] = value if isinstance(value, bool | int | float | str | None) else str(getattr(value, "name", value))
+        described.append({"name": type(part).__name__, **options})
+    return described
+
+
+def _substitutions(defence: Any) -> list[dict[str, str]]:
+    found = []
+    for part in getattr(defence, "parts", [defence]):
+        used = getattr(part, "substitutions", None)
+        if used is not None:
+            found.append({"name": used.name, "fingerprint": used.fingerprint})
+    return found
+
+
+def _last_checkpoint(plan: Plan) -> str | None:
+    from transformers.trainer_utils import get_last_checkpoint
+
+    folder = plan.out / "checkpoints"
+    last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    if last is None:
+        return None
+    if not plan.resume:
+        raise UnshakenError(f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out")
+    return str(last)
+

@@ -1,0 +1,147 @@
+"""`unshaken train`: fine-tune a classifier with any connection and any defence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.connections import Connection
+
+
+def train(
+    task: Annotated[str, typer.Option(help="A task (see `unshaken list tasks`) or a CSV, TSV, JSONL or Parquet file.")],
+    model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints, the model and its report.")] = Path("out/train"),
+    data: Annotated[Path | None, typer.Option(help="Folder with the task's files; the hub where none is given.")] = None,
+    protocol: Annotated[str, typer.Option(help="How rows are drawn and split, for example low-resource:size=500.")] = "standard",
+    validation: Annotated[Path | None, typer.Option(help="File to select on, for a task of your own.")] = None,
+    test: Annotated[Path | None, typer.Option(help="File to report on, for a task of your own.")] = None,
+    text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, by stable ids.")] = None,
+    connection: Annotated[str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")] = "none",
+    layers: Annotated[str, typer.Option(help="Layers to connect: all, 4-6 or 1,3,5.")] = "all",
+    solver: Annotated[str | None, typer.Option(help="For example anderson:steps=3.")] = None,
+    gradient: Annotated[str | None, typer.Option(help="detached, unrolled, phantom or implicit.")] = None,
+    form: Annotated[str | None, typer.Option(help="layer or increment.")] = None,
+    theta: Annotated[float | None, typer.Option(help="0 explicit to 1 implicit.")] = None,
+    step: Annotated[float | None, typer.Option(help="Step size of the Euler method.")] = None,
+    defence: Annotated[str, typer.Option(help="For example rift, swap:variants=4 or ascc+ptwd.")] = "standard",
+    select_by: Annotated[
+        str | None, typer.Option(help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise.")
+    ] = None,
+    epochs: Annotated[float, typer.Option(min=0)] = 3.0,
+    learning_rate: Annotated[float, typer.Option(min=0)] = 2e-5,
+    batch_size: Annotated[int, typer.Option(min=1)] = 16,
+    accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches a step.")] = 1,
+    max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
+    seed: Annotated[int, typer.Option()] = 0,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Leave GPUs alone.")] = False,
+) -> None:
+    """Fine-tune a classifier, keep the best checkpoint by validation data, and report on test data."""
+    from rich.console import Console
+
+    from unshaken.cli.evaluate import parse_attacks
+    from unshaken.cli.fine_tuning import Plan, fine_tune
+    from unshaken.defences import parse
+    from unshaken.tasks import leakage, load_task
+
+    console = Console()
+    chosen = None if connection == "none" else make_connection(connection, layers, solver, gradient, form, theta, step)
+    method = parse(defence, allow_paths=True)
+    selection = parse_attacks([select_by], None)[0] if select_by else None
+    loaded = load_task(
+        task,
+        data=data,
+        protocol=protocol,
+        seed=seed,
+        validation=validation,
+        test=test,
+        text_columns=text_column or None,
+        label_column=label_column,
+    )
+    for note in loaded.notes:
+        console.print(f"note: {note}", markup=False, style="dim")
+    rows = loaded.require("train")
+    if limit is not None:
+        rows = rows.sample(limit, seed)
+    if loaded.test is not None:
+        shared = leakage(rows, loaded.test)
+        if shared.count:
+            console.print(f"warning: {shared.count} test texts also occur in training", style="yellow")
+    name = defence if chosen is None else f"{defence} + {connection} {layers}"
+    run = fine_tune(
+        Plan(
+            model=model,
+            out=out,
+            method=name,
+            train=rows,
+            validation=loaded.validation,
+            connection=chosen,
+            defence=method,
+            selection_attack=selection,
+            seed=seed,
+            resume=resume,
+            arguments={
+                "num_train_epochs": epochs,
+                "learning_rate": learning_rate,
+                "per_device_train_batch_size": batch_size,
+                "per_device_eval_batch_size": 4 * batch_size,
+                "gradient_accumulation_steps": accumulation,
+                "max_length": max_length,
+                "bf16": bf16,
+                "use_cpu": cpu,
+                "report_to": "tensorboard" if tensorboard else "none",
+            },
+        )
+    )
+    _report(run.folder, run.record, loaded.test if loaded.test is not None else loaded.validation, max_length, out, console)
+
+
+def make_connection(
+    name: str,
+    layers: str,
+    solver: str | None = None,
+    gradient: str | None = None,
+    form: str | None = None,
+    theta: float | None = None,
+    step: float | None = None,
+) -> Connection:
+    """The connection a command line describes."""
+    from unshaken.connections import CONNECTIONS
+    from unshaken.names import build, lookup
+    from unshaken.solvers import SOLVERS
+
+    options = {"gradient": gradient, "form": form, "theta": theta, "step": step}
+    changes: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    if solver is not None:
+        changes["solver"] = build("solver", solver, SOLVERS)
+    made: Connection = lookup("connection", name, {"none": None, **CONNECTIONS})(layers=layers, **changes)  # type: ignore[misc]
+    return made
+
+
+def _report(folder: Path, record: Any, examples: Any, max_length: int, out: Path, console: Any) -> None:
+    """Measure the saved model on what it was neither trained nor selected on, where there is such a split."""
+    from unshaken import Victim, evaluate
+    from unshaken.reports.model_card import save_model_card
+
+    if examples is None:
+        save_model_card(folder, record)
+        console.print(f"Model: {folder} (no test or validation split to report on)", markup=False)
+        return
+    if len(examples) == 0:
+        raise UnshakenError(f"{examples.name} is empty: nothing to report on")
+    report = evaluate(Victim.from_pretrained(str(folder), max_length=max_length), examples)
+    report.save(out / "report.json")
+    page = report.save(out / "report.html")
+    save_model_card(folder, record, report)
+    console.print(report)
+    console.print(f"Model: {folder}\nReport: {page}", markup=False)
