@@ -65,6 +65,12 @@ def test_unconditional_compares_the_whole_batch() -> None:
     torch.testing.assert_close(term.loss_of(student, teacher, torch.tensor([0, 1, 2, 0, 1])), expected)
 
 
+def test_unconditional_takes_regression_labels() -> None:
+    model = tiny_model(num_labels=1)
+    parts, _ = run(ready(InformativeTerm(on="clean", conditional=False), model), tiny_step(model, regression=True))
+    assert parts["informative"] > 0
+
+
 @pytest.mark.parametrize(
     ("backbone", "feature", "pooled"),
     [
