@@ -31,7 +31,8 @@ def browser_data(report: Report) -> dict[str, Any]:
         rows += [[*place, *row] for row in _attack_rows(evaluation, conditions)]
     order = {"success": 0, "failure": 1, "error": 2, "wrong": 3, "right": 4}
     rows.sort(key=lambda row: order[row[4]])
-    return {"sets": list(sets.values()), "models": models, "conditions": conditions, "rows": rows}
+    titles = ["no attack" if name == CLEAN else name for name in conditions]
+    return {"sets": list(sets.values()), "models": models, "conditions": titles, "rows": rows}
 
 
 def _data_set(evaluation: Evaluation) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def charts(report: Report) -> str:
     for group in by_data(report).values():
         name = group[0].data.name
         drawn.append(_figure(f"Accuracy on {name}", _conditions(report, group, models), _legend(report, group, models)))
-        if any(evaluation.attacks for evaluation in group):
+        if any(evaluation.searches for evaluation in group):
             curve = _budget_curve(report, group, models)
             drawn.append(
                 _figure(f"Accuracy on {name} against queries per example", curve, _budget_legend(report, group, models))
@@ -76,9 +76,8 @@ def _conditions(report: Report, group: Sequence[Evaluation], models: Sequence[st
             for item in group
             if (found := _share(item, label, is_group)) is not None
         ]
-        lines += (
-            f'<div class="line"><span>{escape(label)}</span>{whisker_track(shares, group[0].majority_baseline)}</div>'
-        )
+        track = whisker_track(shares, group[0].majority_baseline)
+        lines += f'<div class="line"><span>{escape(group[0].title(label))}</span>{track}</div>'
     axis = (
         '<div class="axis" aria-hidden="true">'
         + "".join(f"<span>{tick}</span>" for tick in (0, 25, 50, 75, 100))
@@ -128,14 +127,14 @@ def _axes(x_label: str, y_label: str, x_ticks: Sequence[tuple[float, str]]) -> s
 
 def _budget_curve(report: Report, group: Sequence[Evaluation], models: Sequence[str]) -> str:
     """Accuracy against queries on a logarithmic axis: a line a model, a dash pattern an attack."""
-    largest = max(result.queries for item in group for run in item.attacks for result in run.results)
+    largest = max(result.queries for item in group for run in item.searches.values() for result in run.results)
     top = max(1.0, math.log10(max(largest, 1)))
     budgets = sorted({0, *(round(10 ** (top * step / 60)) for step in range(61)), largest})
     lines = ""
     patterns = _patterns(group)
     for item in group:
         series = models.index(report.name_of(item)) % SERIES
-        for name, run in zip(item.attack_names, item.attacks, strict=True):
+        for name, run in item.searches.items():
             values = accuracy_at_budget(item, run, budgets)
             points = " ".join(
                 f"{_x(math.log10(max(budget, 1)) / top):.1f},{_y(value):.1f}"
@@ -151,7 +150,7 @@ def _budget_curve(report: Report, group: Sequence[Evaluation], models: Sequence[
 
 
 def _patterns(group: Sequence[Evaluation]) -> dict[str, int]:
-    names = dict.fromkeys(name for item in group for name in item.attack_names)
+    names = dict.fromkeys(name for item in group for name in item.searches)
     return {name: index % 4 for index, name in enumerate(names)}
 
 

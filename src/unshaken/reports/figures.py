@@ -70,15 +70,15 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 def budget_curves(report: Report, data: str | None = None) -> Any:
     """Accuracy against the queries an attack may ask: a colour a model, a dash pattern an attack."""
-    evaluations = [item for item in _of_data(report, data) if item.attacks]
+    evaluations = [item for item in _of_data(report, data) if item.searches]
     if not evaluations:
         raise UnshakenError("no attack in this report, so there is no accuracy against queries to draw")
     figure, axes = _axes()
-    largest = max(result.queries for item in evaluations for run in item.attacks for result in run.results)
+    largest = max(result.queries for item in evaluations for run in item.searches.values() for result in run.results)
     budgets = sorted({1, *(round(largest ** (step / 100)) for step in range(101))})
-    attacks = list(dict.fromkeys(name for item in evaluations for name in item.attack_names))
+    attacks = list(dict.fromkeys(name for item in evaluations for name in item.searches))
     for index, item in enumerate(evaluations):
-        for name, run in zip(item.attack_names, item.attacks, strict=True):
+        for name, run in item.searches.items():
             values = _percent(accuracy_at_budget(item, run, budgets))
             dash = DASHES[attacks.index(name) % len(DASHES)]
             label = f"{report.name_of(item)}, {name}"
@@ -203,7 +203,7 @@ def report_figures(report: Report) -> dict[str, Any]:
         found = _of_data(report, data)
         slug = "".join(character if character.isalnum() else "-" for character in data)
         attacked = [item for item in found if item.attacks]
-        if attacked:
+        if any(item.searches for item in attacked):
             figures[f"{slug}-budget"] = budget_curves(report, data)
         if len(attacked) > 1:
             figures[f"{slug}-tradeoff"] = tradeoff(_tradeoff_points(attacked))

@@ -85,17 +85,19 @@ def _cards(report: Report) -> str:
 def _card(report: Report, evaluation: Evaluation) -> str:
     condition = hardest(evaluation)
     baseline = evaluation.majority_baseline
-    figures = _figure("Clean accuracy", evaluation.clean, baseline)
+    series = list(report.model_names).index(evaluation.model.fingerprint)
+    label = "Accuracy" if evaluation.is_static else "Clean accuracy"
+    figures = _figure(label, evaluation.clean, baseline, series)
     if condition != CLEAN:
         label = f"Worst of {len(evaluation.attacks)} attacks" if condition == WORST_CASE else f"Under {condition}"
-        figures += _figure(label, evaluation.accuracy(condition), baseline)
+        figures += _figure(label, evaluation.accuracy(condition), baseline, series)
     elif evaluation.groups:
         lowest = min(evaluation.groups, key=lambda name: evaluation.groups[name].value)
-        figures += _figure(f"Lowest group: {lowest}", evaluation.groups[lowest], baseline)
+        figures += _figure(f"Lowest group: {lowest}", evaluation.groups[lowest], baseline, series)
     return (
         f'<article class="card"><h3>{escape(report.name_of(evaluation))}</h3>'
         f'<p class="muted">{escape(evaluation.data.name)} · {len(evaluation.predictions)} examples · '
-        f"majority baseline {100 * baseline:.1f}{_headline(evaluation)}</p>"
+        f"majority baseline {100 * baseline:.1f}{_headline(evaluation)}{_cut(evaluation)}</p>"
         f'<div class="figures">{figures}</div></article>'
     )
 
@@ -108,11 +110,16 @@ def _headline(evaluation: Evaluation) -> str:
     return f" · {escape(metric.replace('_', ' '))} {100 * evaluation.metrics[metric]:.1f}"
 
 
-def _figure(label: str, share: Proportion, baseline: float) -> str:
+def _cut(evaluation: Evaluation) -> str:
+    cut = sum(bool(row.truncated) for row in evaluation.predictions)
+    return f" · {100 * cut / len(evaluation.predictions):.0f}% truncated" if cut else ""
+
+
+def _figure(label: str, share: Proportion, baseline: float, series: int) -> str:
     return (
         f'<div class="figure"><div class="figure-label">{escape(label)}</div>'
         f'<div class="figure-value">{percent(share)}<small>%</small></div>'
-        f'<div class="muted">{interval(share)}</div>{charts.whisker_track([(0, "", share)], baseline)}</div>'
+        f'<div class="muted">{interval(share)}</div>{charts.whisker_track([(series, "", share)], baseline)}</div>'
     )
 
 

@@ -193,6 +193,21 @@ class Evaluation:
         return Proportion(hits=sum(held.values()), total=len(held))
 
     @property
+    def is_static(self) -> bool:
+        """Whether the examples themselves are adversarial, made against other models (AdvGLUE)."""
+        return any(row.original is not None for row in self.predictions)
+
+    def title(self, condition: str) -> str:
+        """What to call a condition: the answers to a static adversarial set are not clean ones."""
+        return "all levels" if condition == CLEAN and self.is_static else condition
+
+    @cached_property
+    def searches(self) -> dict[str, AttackRun]:
+        """The attacks that ask this model as they search, for which a query budget means something."""
+        named = zip(self.attack_names, self.attacks, strict=True)
+        return {name: run for name, run in named if run.attack != "transfer"}
+
+    @property
     def conditions(self) -> tuple[str, ...]:
         worst = (WORST_CASE,) if len(self.attacks) > 1 else ()
         return (CLEAN, *self.attack_names, *worst)

@@ -53,7 +53,8 @@ def _data_table(report: Report, group: list[Evaluation], compared: dict[tuple[st
     conditions = list(dict.fromkeys(name for evaluation in group for name in evaluation.conditions))
     conditions.sort(key=lambda name: name == WORST_CASE)
     groups = list(dict.fromkeys(name for evaluation in group for name in evaluation.groups))
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in [*conditions, *groups])
+    titles = [*(group[0].title(name) for name in conditions), *groups]
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
     body = ""
     for evaluation in group:
         model = report.name_of(evaluation)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unshaken.reports.comparison import Comparison, SeedSpread
+from unshaken.reports.flags import FLAGS, Check
 from unshaken.reports.results import CLEAN, AttackSummary, Evaluation, Proportion, summarise
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def rows(report: Report) -> list[Row]:
                 Row(
                     data=data,
                     model=model,
-                    condition=condition,
+                    condition=evaluation.title(condition),
                     accuracy=evaluation.accuracy(condition),
                     attack=attack,
                     comparison=compared.get((data, model, condition)),
@@ -48,7 +49,14 @@ def rows(report: Report) -> list[Row]:
             )
             if condition == CLEAN:
                 found += [
-                    Row(data=data, model=model, condition=group, accuracy=share, attack=None, comparison=None)
+                    Row(
+                        data=data,
+                        model=model,
+                        condition=group,
+                        accuracy=share,
+                        attack=None,
+                        comparison=None,
+                    )
                     for group, share in evaluation.groups.items()
                 ]
     return found
@@ -104,19 +112,26 @@ def baselines(report: Report) -> dict[str, float]:
 def terminal(report: Report) -> Any:
     """One table a data set and the raised flags, for rich; narrow enough for 80 columns."""
     from rich.console import Group
-    from rich.text import Text
 
     tables = [_terminal_table(report, data, baseline) for data, baseline in baselines(report).items()]
     flags = [
-        Text.assemble(
-            ("! ", "bold yellow"),
-            (check.flag, "bold"),
-            f": {check.subject}: {check.evidence}. ",
-            (f"To settle it: {check.settle}.", "dim"),
-        )
-        for check in report.flags
+        line for flag in FLAGS for line in _terminal_flag(flag, [item for item in report.flags if item.flag == flag])
     ]
     return Group(*tables, *flags)
+
+
+def _terminal_flag(flag: str, checks: Sequence[Check]) -> list[Any]:
+    """A raised flag once, with each place where it was."""
+    from rich.text import Text
+
+    if not checks:
+        return []
+    settle = "; ".join(dict.fromkeys(check.settle for check in checks))
+    return [
+        Text.assemble(("! ", "bold yellow"), (flag, "bold"), f": {FLAGS[flag]}"),
+        *(Text(f"    {check.subject}: {check.evidence}") for check in checks),
+        Text(f"    to settle it: {settle}", style="dim"),
+    ]
 
 
 def _terminal_table(report: Report, data: str, baseline: float) -> Any:
