@@ -50,6 +50,7 @@ def test_results_say_the_truth(attack: Any, victim: Any) -> None:
     """An adversarial text is what its swaps make of the original, in allowed words, and it does fool the victim."""
     examples = labelled(victim)
     results = attack(victim, examples)
+    assert {row.outcome for row in results} == {"success", "failure"}
     for example, row in zip(examples, results, strict=True):
         assert row.original == example.texts
         assert row.queries >= 1

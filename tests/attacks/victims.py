@@ -44,12 +44,13 @@ def make_tokenizer(folder: Any) -> Any:
     return BertTokenizerFast(vocab=str(path), do_lower_case=True, model_max_length=64)
 
 
-def tiny_bert(tokenizer: Any, *, num_labels: int = 2, seed: int = 0, layers: int = 2) -> Any:
+def tiny_bert(tokenizer: Any, *, num_labels: int = 2, seed: int = 4) -> Any:
+    """Seeds 2, 4, 7, 9 and 10 give models that most attacks fool on some texts and fail on others."""
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
-        num_hidden_layers=layers,
+        num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=24,
         max_position_embeddings=64,

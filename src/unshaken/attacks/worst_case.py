@@ -75,8 +75,8 @@ def worst_of(runs: Sequence[AttackResults], ids: Sequence[str]) -> tuple[AttackR
 
 def _worst(found: Sequence[AttackResult]) -> AttackResult:
     rank = {"success": 0, "skipped": 1, "failure": 2, "error": 3}
-    # The lower the true label's probability, the nearer the attack came.
-    worst = min(found, key=lambda row: (rank[row.outcome], 0.0 if row.score_after is None else row.score_after))
+    # Of failures, the one that left the true label the least probability came nearest.
+    worst = min(found, key=lambda row: (rank[row.outcome], (row.score_after or 0.0) * (row.outcome == "failure")))
     totals = {name: sum(getattr(row, name) for row in found) for name in ("queries", "rows", "seconds")}
     return replace(worst, **totals)
 

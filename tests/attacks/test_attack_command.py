@@ -1,0 +1,105 @@
+"""`unshaken attack` on a model folder and one's own file, and white-box attacks through a connected model's solver."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, AttackResults, HotFlip, HullAttack, Victim
+from unshaken.cli.attack import attack, coloured_diff, file_names
+from unshaken.connections import Connection, connect
+from unshaken.errors import UnshakenError
+from unshaken.solvers import Anderson
+
+app = typer.Typer()
+app.command()(attack)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("command")
+    tokenizer = make_tokenizer(folder)
+    model = tiny_bert(tokenizer)
+    model.float().save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    victim = Victim.from_pretrained(folder / "model", device="cpu")
+    rows = [{"text": row.texts[0], "label": row.label} for row in labelled(victim)]
+    (folder / "reviews.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "words.json").write_text(json.dumps({key: list(value) for key, value in WORD_LIST.entries.items()}))
+    return {"model": folder / "model", "reviews": folder / "reviews.jsonl", "words": folder / "words.json"}
+
+
+def call(files: dict[str, Path], out: Path, *more: str) -> Any:
+    words = f"dictionary:path={files['words']}"
+    fixed = [str(files["model"]), "--task", str(files["reviews"]), "--out", str(out), "--substitutions", words]
+    return CliRunner().invoke(app, [*fixed, "--device", "cpu", *more], catch_exceptions=True)
+
+
+def test_attack_writes_results_and_shows_them(files: dict[str, Path], tmp_path: Path) -> None:
+    spec = "pwws,genetic:population=4,generations=2"
+    done = call(files, tmp_path, "--attack", spec)
+    assert done.exit_code == 0, done.output
+    for word in ("under attack", "pwws", "genetic", "worst case", "->"):
+        assert word in done.output
+    written = sorted(tmp_path.glob("*.jsonl"))
+    assert [path.name.split(".")[-2] for path in written] == ["genetic", "pwws"]
+    assert all(path.with_suffix(".csv").exists() for path in written)
+    results = AttackResults.from_jsonl(written[0])
+    assert len(results) == len(TEXTS)
+    assert results.settings["population"] == 4
+    again = call(files, tmp_path, "--attack", spec)
+    assert isinstance(again.exception, UnshakenError)
+    assert "exists" in str(again.exception)
+    assert call(files, tmp_path, "--attack", spec, "--resume").exit_code == 0
+
+
+def test_count_and_seed(files: dict[str, Path], tmp_path: Path) -> None:
+    done = call(files, tmp_path, "--attack", "random:samples=5", "-n", "3", "--seed", "4")
+    assert done.exit_code == 0, done.output
+    results = AttackResults.from_jsonl(next(tmp_path.glob("*.jsonl")))
+    assert len(results) == 3
+    assert results.settings["seed"] == 4
+
+
+def test_mistakes_have_the_nearest_name(files: dict[str, Path], tmp_path: Path) -> None:
+    done = call(files, tmp_path, "--attack", "pwsw")
+    assert isinstance(done.exception, UnshakenError)
+    assert "did you mean 'pwws'" in str(done.exception)
+
+
+def test_the_diff_shows_both_words() -> None:
+    from victims import bag_victim
+
+    victim = bag_victim()
+    (row,) = PWWS(substitutions=WORD_LIST)(victim, labelled(victim, ["It is a Good film!"]))
+    text = coloured_diff("pwws", row, ("negative", "positive"))
+    assert "Good Nice" in text.plain
+    assert "positive -> negative" in text.plain
+    assert {str(span.style) for span in text.spans} >= {"red strike", "bold green"}
+
+
+def test_the_same_attack_twice_gets_two_files() -> None:
+    assert file_names([PWWS(), HotFlip()]) == ["pwws", "hotflip"]
+    assert file_names([PWWS(), PWWS(variant="greedy")]) == ["1-pwws", "2-pwws"]
+
+
+@pytest.mark.parametrize("kind", [HullAttack, HotFlip])
+def test_gradients_flow_through_a_connected_models_solver(kind: Any, tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(tmp_path)
+    model = connect(tiny_bert(tokenizer), Connection(layers="2", solver=Anderson(steps=4)))
+    victim = Victim.from_model(model, tokenizer)
+    assert victim._shortcut is None  # the last layer is no stock layer any more
+    examples = labelled(victim)
+    results = kind(substitutions=WORD_LIST)(victim, examples)
+    assert all(row.outcome in ("success", "failure") for row in results)
+    alone = [kind(substitutions=WORD_LIST)(victim, [example])[0] for example in examples[:3]]
+    assert [row.adversarial for row in alone] == [row.adversarial for row in results[:3]]
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.is_grad_enabled()
