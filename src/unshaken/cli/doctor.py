@@ -76,7 +76,7 @@ def doctor(
         count = GradientDescent(steps=steps).steps
         table.add_row(f"descent T={count}", str(count + 1), str(count), f"{2 * count + 1}x", f"{count + 1}x")
     for steps in (1, 2, 3, 5):
-        table.add_row(f"Anderson {Anderson(steps=steps).steps}, phantom gradients", str(steps + 1), "0", f"{steps + 1}x", "")
+        table.add_row(f"Anderson {Anderson(steps=steps).steps}, phantom", str(steps + 1), "0", f"{steps + 1}x", "")
     console.print(table)
     console.print(f"Recommended: Connection(solver=Anderson(steps={solver.steps})) for a residual of {target:g}")
     if out is not None:
@@ -100,24 +100,25 @@ def _load(name: str) -> tuple[Any, Any]:
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) -> Any:
     """Worst residual of each layer, for the settings people use."""
+    from rich.box import SIMPLE
     from rich.table import Table
 
     columns = [
-        ("gradient-descent", 6, "descent T=5"),
-        ("gradient-descent", 16, "descent T=15"),
-        ("fixed-point", 3, "Picard 3"),
-        ("anderson", 3, "Anderson 3"),
-        ("anderson", 5, "Anderson 5"),
-        ("anderson", 8, "Anderson 8"),
-        ("broyden", 5, "Broyden 5"),
-        ("newton-krylov", 8, "Newton-Krylov 2x3"),
+        ("gradient-descent", 6, "descent\nT=5"),
+        ("gradient-descent", 16, "descent\nT=15"),
+        ("fixed-point", 3, "Picard\n3"),
+        ("anderson", 3, "Ander-\nson 3"),
+        ("anderson", 5, "Ander-\nson 5"),
+        ("anderson", 8, "Ander-\nson 8"),
+        ("broyden", 5, "Broyden\n5"),
+        ("newton-krylov", 8, "Newton-\nKrylov"),
     ]
-    table = Table(title="Relative residual of each layer's equation, worst text", title_justify="left")
-    for heading in ("layer", "Lipschitz", *(title for _, _, title in columns)):
+    table = Table(title="Relative residual of each layer's equation, worst text", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("layer", "Lip-\nschitz", *(title for _, _, title in columns)):
         table.add_column(heading, justify="right")
     found = {(curve.layer, curve.solver): dict(zip(curve.evaluations, curve.residuals, strict=True)) for curve in curves}
     for layer, sigma in steepness.items():
-        cells = [f"{found[layer, solver][count]:.4f}" for solver, count, _ in columns]
+        cells = [f"{found[layer, solver][count]:.3f}" for solver, count, _ in columns]
         table.add_row(layer, f"{sigma:.2f}", *cells)
     return table
 

@@ -1,0 +1,244 @@
+"""The trainer: what it adds to the stock one, and that it breaks nothing of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
+from unshaken.attacks import PWWS
+from unshaken.defences import Defence, FreeLB, Standard
+from unshaken.solvers import Anderson
+from unshaken.substitutions.dictionary import Dictionary
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "fine", "great", "bad", "poor", "awful", "film", "plot", "a", "the"]
+
+
+@pytest.fixture
+def tokenizer():
+    core = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32)
+
+
+def reviews(count: int, offset: int = 0, name: str = "reviews") -> Examples:
+    good, bad = ["good", "fine", "great"], ["bad", "poor", "awful"]
+    rows = []
+    for index in range(offset, offset + count):
+        label = index % 2
+        words = [(good if label else bad)[index % 3], "film", "the", "plot"][: 3 + index % 2]
+        rows.append(Example(id=f"{name}/{index}", texts=(" ".join(words),), label=label))
+    return Examples(rows=tuple(rows), name=name, label_names=("negative", "positive"))
+
+
+def network(dropout: float = 0.0, num_labels: int = 2) -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_labels=num_labels,
+    )  # fmt: skip
+    return BertForSequenceClassification(config)
+
+
+def arguments(folder: Path, **changes) -> RobustTrainingArguments:
+    settings = {
+        "per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 5e-3, "report_to": "none", "use_cpu": True,
+        "disable_tqdm": True, "eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "logging_steps": 1,
+        "warmup_steps": 0,
+    }  # fmt: skip
+    return RobustTrainingArguments(str(folder), **{**settings, **changes})
+
+
+def train(folder: Path, tokenizer, *, model=None, resume=None, rows=None, defence=None, **changes) -> RobustTrainer:
+    trainer = RobustTrainer(
+        model if model is not None else network(),
+        arguments(folder, **changes),
+        defence=defence,
+        processing_class=tokenizer,
+        train_dataset=rows if rows is not None else reviews(32),
+        eval_dataset=reviews(16, offset=100),
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def weights(trainer: RobustTrainer) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach() for name, parameter in trainer.model.named_parameters()}
+
+
+@pytest.mark.parametrize("connection", [None, Connection.im_bert(), Connection(solver=Anderson(steps=2))], ids=str)
+def test_it_learns_and_keeps_the_checkpoint_of_lowest_validation_loss(tmp_path, tokenizer, connection):
+    model = network() if connection is None else connect(network(), connection)
+    trainer = train(
+        tmp_path, tokenizer, model=model, num_train_epochs=6, eval_strategy="epoch", save_strategy="epoch",
+        load_best_model_at_end=True,
+    )  # fmt: skip
+    losses = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
+    assert trainer.state.best_metric == min(losses.values())
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses.values()), rel=1e-4)
+    assert trainer.evaluate()["eval_accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("defence", [Standard, lambda: FreeLB(init_magnitude=0.0)], ids=["standard", "freelb"])
+def test_accumulating_micro_batches_is_one_large_batch(tmp_path, tokenizer, defence):
+    """8 x 1 == 1 x 8, also for a last step whose micro-batches have different sizes (20 rows = 8 + 8 + 4)."""
+    runs = [
+        train(
+            tmp_path / str(size), tokenizer, rows=reviews(20), defence=defence(), per_device_train_batch_size=size,
+            gradient_accumulation_steps=8 // size, seed=1, optim="sgd",
+        )
+        for size in (8, 1, 4)
+    ]  # fmt: skip
+    for other in runs[1:]:
+        for name, weight in weights(runs[0]).items():
+            torch.testing.assert_close(weights(other)[name], weight, rtol=1e-4, atol=1e-6)
+    uneven = train(
+        tmp_path / "uneven", tokenizer, rows=reviews(20), defence=defence(), per_device_train_batch_size=3,
+        gradient_accumulation_steps=7, seed=1, optim="sgd", num_train_epochs=1,
+    )  # fmt: skip
+    whole = train(
+        tmp_path / "whole", tokenizer, rows=reviews(20), defence=defence(), per_device_train_batch_size=20, seed=1,
+        optim="sgd", num_train_epochs=1,
+    )  # fmt: skip
+    for name, weight in weights(whole).items():
+        torch.testing.assert_close(weights(uneven)[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, tokenizer):
+    settings = {"model": None, "save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2, "save_total_limit": None}
+    whole = train(tmp_path / "whole", tokenizer, **{**settings, "model": connect(network(dropout=0.1), Connection())})
+    resumed = train(
+        tmp_path / "again", tokenizer, resume=str(tmp_path / "whole" / "checkpoint-4"),
+        **{**settings, "model": connect(network(dropout=0.1), Connection())},
+    )  # fmt: skip
+    for name, weight in weights(whole).items():
+        assert torch.equal(weights(resumed)[name], weight), name
+
+
+def test_the_log_names_loss_parts_residuals_and_evaluations(tmp_path, tokenizer):
+    model = connect(network(), Connection(layers="2", solver=Anderson(steps=2)))
+    rows = train(tmp_path, tokenizer, model=model).state.log_history
+    assert rows[0]["loss_task"] == pytest.approx(rows[0]["loss"], rel=1e-3)
+    assert rows[0]["evaluations_layer_2"] == 3
+    assert 0 < rows[0]["residual_layer_2"] < 1
+    assert "residual_layer_1" not in rows[0]
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path, tokenizer, monkeypatch):
+    pytest.importorskip("tensorboard")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
+    train(tmp_path, tokenizer, report_to="tensorboard")
+    assert list((tmp_path / "events").rglob("events.*"))
+
+
+class Broken(Defence):
+    """Loses its number at the second step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def loss(self, step):
+        self.calls += 1
+        loss = step.task_loss(step.forward().logits)
+        return {"task": loss, "extra": loss * (float("nan") if self.calls == 2 else 0.0)}
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_by_name(tmp_path, tokenizer):
+    with pytest.raises(UnshakenError, match=r"step 2: the loss is not finite .*extra = nan"):
+        train(tmp_path, tokenizer, defence=Broken())
+
+
+def test_or_skips_the_batch_where_the_user_says_so(tmp_path, tokenizer):
+    trainer = train(tmp_path, tokenizer, defence=Broken(), on_nonfinite="skip", optim="sgd")
+    assert all(torch.isfinite(weight).all() for weight in weights(trainer).values())
+    assert any("skipped_nonfinite" in row for row in trainer.state.log_history)
+
+
+def test_selection_under_attack_uses_validation_examples(tmp_path, tokenizer):
+    attack = PWWS(substitutions=Dictionary(entries={"good": ["bad"], "fine": ["poor"], "great": ["awful"]}))
+    trainer = RobustTrainer(
+        network(),
+        arguments(
+            tmp_path, num_train_epochs=2, eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+            metric_for_best_model="eval_accuracy_under_attack", greater_is_better=True,
+        ),
+        processing_class=tokenizer,
+        train_dataset=reviews(32),
+        eval_dataset=reviews(16, offset=100),
+        selection_attack=attack,
+        selection_examples=6,
+    )  # fmt: skip
+    trainer.train()
+    found = [row["eval_accuracy_under_attack"] for row in trainer.state.log_history if "eval_accuracy_under_attack" in row]
+    assert len(found) == 2
+    assert trainer.state.best_metric == max(found)
+
+
+def test_regression_trains_on_squared_error(tmp_path, tokenizer):
+    rows = Examples(rows=tuple(Example(id=str(i), texts=(row.texts[0],), label=float(row.label)) for i, row in enumerate(reviews(32))))
+    trainer = RobustTrainer(
+        network(num_labels=1), arguments(tmp_path, num_train_epochs=8), processing_class=tokenizer, train_dataset=rows,
+        eval_dataset=rows,
+    )  # fmt: skip
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < before / 4
+
+
+def test_a_tokenised_data_set_works_as_with_the_stock_trainer(tmp_path, tokenizer):
+    rows = [{**tokenizer(row.texts[0]), "labels": row.label} for row in reviews(16)]
+    trainer = RobustTrainer(network(), arguments(tmp_path), processing_class=tokenizer, train_dataset=rows)
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+def test_a_defence_keeps_its_own_parameters_in_the_checkpoint(tmp_path, tokenizer):
+    class Learned(Defence):
+        def setup(self, model: nn.Module, *, num_labels: int, tokenizer=None) -> None:
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def loss(self, step):
+            return {"task": step.task_loss(step.forward().logits * self.scale)}
+
+    defence = Learned()
+    train(tmp_path, tokenizer, defence=defence, save_strategy="steps", save_steps=2)
+    assert defence.scale.item() != 1
+    assert defence.scale.grad is None or not defence.scale.grad.any()
+    after = copy.deepcopy(defence.scale.detach())
+    again = Learned()
+    train(tmp_path / "again", tokenizer, defence=again, resume=str(tmp_path / "checkpoint-2"), save_strategy="steps", save_steps=2)
+    assert torch.equal(again.scale.detach(), after)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"processing_class": None}, "needs a tokenizer"),
+        ({"train_dataset": reviews(4).with_rows([row for row in reviews(4) if row.label == 0])}, "one class only"),
+        ({"train_dataset": reviews(2).with_rows([Example(id="x", texts=("good",), label=7)])}, "label 7"),
+    ],
+)
+def test_bad_input_is_named_before_training(tmp_path, tokenizer, change, message):
+    given = {"processing_class": tokenizer, "train_dataset": reviews(8), **change}
+    with pytest.raises(UnshakenError, match=message):
+        RobustTrainer(network(), arguments(tmp_path), **given)
+
+
+def test_arguments_say_what_is_allowed(tmp_path):
+    with pytest.raises(ValueError, match="'stop' or 'skip'"):
+        arguments(tmp_path, on_nonfinite="ignore")
+
+
+def test_checkpoints_hold_no_surprise_for_plain_transformers(tmp_path, tokenizer):
+    """A model trained here without a connection is a plain Hugging Face model."""
+    trainer = train(tmp_path, tokenizer)
+    trainer.save_model(str(tmp_path / "final"))
+    assert json.loads((tmp_path / "final" / "config.json").read_text())["model_type"] == "bert"
