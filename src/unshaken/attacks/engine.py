@@ -8,7 +8,8 @@ ties, rare as they are, may fall either way. Load the victim with dtype=float64 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -91,7 +92,7 @@ class _Engine:
             self._encoder = PieceEncoder(self.victim, len(examples[0].texts))
         # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
         count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
-        waiting = iter(_in_blocks(examples, self._spaces, max(1, min(64, self.in_flight // count))))
+        waiting = iter(_in_blocks(examples, self._flights, max(1, min(64, self.in_flight // count))))
         with ThreadPoolExecutor(max_workers=1) as worker:
             cohorts = [_Cohort(self, worker if count > 1 else None) for _ in range(count)]
             size = max(1, self.in_flight // count)
@@ -104,9 +105,13 @@ class _Engine:
                     cohort.refill(waiting, size)
                     cohort.ask()
 
-    def flight(self, space: Space) -> Flight:
-        table = self._encoder.table(space) if self._encoder else None
-        return Flight(self.attack, space, table, self.victim.num_labels)
+    def _flights(self, examples: Sequence[Example]) -> list[Flight]:
+        spaces = self._spaces(examples)
+        tables = self._encoder.tables(spaces) if self._encoder else [None] * len(spaces)
+        return [
+            Flight(self.attack, space, table, self.victim.num_labels)
+            for space, table in zip(spaces, tables, strict=True)
+        ]
 
     def _spaces(self, examples: Sequence[Example]) -> list[Space]:
         """The search spaces of some examples: visible words outside frozen columns that have allowed substitutes."""
@@ -227,12 +232,8 @@ class _Cohort:
         self.flights: list[Flight] = []
         self._pending: Future[list[np.ndarray | Exception]] | None = None
 
-    def refill(self, waiting: Iterator[Space], size: int) -> None:
-        while len(self.flights) < size:
-            space = next(waiting, None)
-            if space is None:
-                return
-            self.flights.append(self.engine.flight(space))
+    def refill(self, waiting: Iterator[Flight], size: int) -> None:
+        self.flights.extend(itertools.islice(waiting, size - len(self.flights)))
 
     def ask(self) -> None:
         if not self.flights:
@@ -270,7 +271,9 @@ def _only(choices: list[list[str]], positions: Sequence[int] | None) -> list[lis
     return [found if position in seen else [] for position, found in enumerate(choices)]
 
 
-def _in_blocks(examples: Sequence[Example], build: Any, size: int) -> Iterator[Space]:
+def _in_blocks(
+    examples: Sequence[Example], build: Callable[[Sequence[Example]], list[Flight]], size: int
+) -> Iterator[Flight]:
     for start in range(0, len(examples), size):
         yield from build(examples[start : start + size])
 

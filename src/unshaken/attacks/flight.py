@@ -36,7 +36,7 @@ class Flight:
         self._known: dict[bytes, int] = {}
         self._answers = np.empty((64, num_labels), np.float32)
         self._queries = 0
-        self._started = time.perf_counter()
+        self._started: float | None = None
         self._best: tuple[float, int] = (-np.inf, 0)  # value, answer
         self._numbers = np.empty(0, np.int64)
         self._asked = np.empty(0, np.int64)
@@ -44,6 +44,8 @@ class Flight:
 
     def question(self) -> np.ndarray:
         """The rows of `ask` that the victim has yet to see, (new, positions)."""
+        if self._started is None:
+            self._started = time.perf_counter()
         rows = self.ask.rows
         self._asked = np.arange(len(rows)) if self.allowed is None else np.flatnonzero(self.allowed)
         budget = self.attack.query_budget
@@ -79,7 +81,7 @@ class Flight:
             queries=self._queries,
             rows=len(self._known),
             words=self.space.word_count,
-            seconds=time.perf_counter() - self._started,
+            seconds=self._seconds(),
             error=message,
         )
 
@@ -107,7 +109,7 @@ class Flight:
     def _next(self, ask: Ask) -> None:
         budget, seconds = self.attack.query_budget, self.attack.time_budget
         spent = self._truncated or (budget is not None and self._queries >= budget)
-        if spent or (seconds is not None and time.perf_counter() - self._started >= seconds):
+        if spent or (seconds is not None and self._seconds() >= seconds):
             self._stop()
             self._conclude("failure", None)
         else:
@@ -177,7 +179,7 @@ class Flight:
             rows=len(self._known),
             similarity=None if row is None else self._similarity(row),
             words=self.space.word_count,
-            seconds=time.perf_counter() - self._started,
+            seconds=self._seconds(),
         )
 
     def _similarity(self, row: np.ndarray) -> float | None:
@@ -188,6 +190,9 @@ class Flight:
                 after, before = zip(*[pair for pair in texts if pair[0] != pair[1]], strict=True)
                 return min(SentenceEncoder.load(constraint.model).cosine(after, before))
         return None
+
+    def _seconds(self) -> float:
+        return 0.0 if self._started is None else time.perf_counter() - self._started
 
     def _stop(self) -> None:
         if self._search is not None:

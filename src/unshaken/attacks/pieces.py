@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import string
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from unshaken.attacks.space import Space, ragged_arange
 
 
 class PieceEncoder:
-    """Makes the `PieceTable` of an example, or None where its texts must be tokenised whole."""
+    """Makes the `PieceTable` of examples, or None for those whose texts must be tokenised whole."""
 
     def __init__(self, victim: ModelVictim, columns: int) -> None:
         self.victim = victim
@@ -40,24 +41,28 @@ class PieceEncoder:
         kinds = [(parts.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
         return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
 
-    def table(self, space: Space) -> PieceTable | None:
-        if not self.usable or not self._separable(space):
-            return None
-        table = PieceTable(space, self)
-        clean = self.victim.encode([space.example.texts])
-        built = table.rows(space.clean[None])
-        return table if np.array_equal(built.ids, clean.ids) and np.array_equal(built.types, clean.types) else None
+    def tables(self, spaces: Sequence[Space]) -> list[PieceTable | None]:
+        """The tables of several examples, with two calls of the tokenizer for all of them."""
+        chosen = [space for space in spaces if self.usable and self._separable(space)]
+        if not chosen:
+            return [None] * len(spaces)
+        self._learn({form for space in chosen for forms in space.forms for form in forms})
+        self._learn({gap for space in chosen for gaps in _gaps(space) for gap in gaps})
+        clean = self.victim.encode([space.example.texts for space in chosen])
+        ends = np.cumsum(clean.lengths)[:-1]
+        found = {}
+        for space, ids, types in zip(chosen, np.split(clean.ids, ends), np.split(clean.types, ends), strict=True):
+            table = PieceTable(space, self)
+            built = table.rows(space.clean[None])
+            if np.array_equal(built.ids, ids) and np.array_equal(built.types, types):
+                found[space.example.id] = table
+        return [found.get(space.example.id) for space in spaces]
 
     def pieces(self, text: str) -> list[int]:
-        known = self._pieces.get(text)
-        if known is None:
-            known = self.victim.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-            self._pieces[text] = known
-        return known
+        return self._pieces[text]
 
-    def learn(self, texts: list[str]) -> None:
-        """Tokenise many forms in one call, which is far faster than one at a time."""
-        new = sorted(set(texts) - self._pieces.keys())
+    def _learn(self, texts: set[str]) -> None:
+        new = sorted(texts - self._pieces.keys())
         if new:
             encoded = self.victim.tokenizer(new, add_special_tokens=False, verbose=False)["input_ids"]
             self._pieces.update(zip(new, encoded, strict=True))
@@ -90,40 +95,39 @@ class PieceTable:
 
     def _build(self, encoder: PieceEncoder) -> None:
         space, template = self._space, self._template
-        encoder.learn([form for forms in space.forms for form in forms])
         ids: list[int] = []
         types: list[int] = []
         starts: list[int] = []
-        lengths: list[int] = []
-        fixed: list[tuple[int, int]] = []  # (token, type) of what stands before the next position
+        fixed: tuple[list[int], list[int]] = ([], [])  # tokens and types of what stands before the next position
 
-        def add(form: list[int], kind: int) -> None:
-            starts.append(len(ids))
-            lengths.append(len(fixed) + len(form))
-            ids.extend([token for token, _ in fixed] + form)
-            types.extend([of for _, of in fixed] + [kind] * len(form))
+        def fix(tokens: list[int], kinds: list[int]) -> None:
+            fixed[0].extend(tokens)
+            fixed[1].extend(kinds)
 
         position = 0
-        for column, text in enumerate(space.example.texts):
-            fixed.extend(template.specials[column])
-            kind, end = template.kinds[column], 0
-            while position < len(space) and space.places[position][0] == column:
-                start, next_end = space.words[column].spans[space.places[position][1]]
-                fixed.extend((token, kind) for token in encoder.pieces(text[end:start]))
+        for column, gaps in enumerate(_gaps(space)):
+            fix(*template.specials[column])
+            kind = template.kinds[column]
+            for gap in gaps[:-1]:
+                pieces = encoder.pieces(gap)
+                fix(pieces, [kind] * len(pieces))
                 self._first[position] = len(starts)
                 seen: dict[tuple[int, ...], int] = {}
                 for choice, form in enumerate(space.forms[position]):
                     pieces = encoder.pieces(form)
                     self._alias[position, choice] = seen.setdefault(tuple(pieces), choice)
-                    add(pieces, kind)
-                fixed, end, position = [], next_end, position + 1
-            # Nothing beyond the model's length is ever read.
-            fixed.extend((token, kind) for token in encoder.pieces(text[end:])[: self._victim.max_length])
-        fixed.extend(template.specials[-1])
+                    starts.append(len(ids))
+                    ids += fixed[0] + pieces
+                    types += fixed[1] + [kind] * len(pieces)
+                fixed, position = ([], []), position + 1
+            tail = encoder.pieces(gaps[-1])[: self._victim.max_length]  # nothing beyond is ever read
+            fix(tail, [kind] * len(tail))
+        fix(*template.specials[-1])
         self._first[-1] = len(starts)
-        add([], 0)
-        self._ids, self._types = np.array(ids, np.int32), np.array(types, np.int8)
-        self._starts, self._lengths = np.array(starts, np.int64), np.array(lengths, np.int64)
+        starts.append(len(ids))
+        self._ids, self._types = np.array(ids + fixed[0], np.int32), np.array(types + fixed[1], np.int8)
+        self._starts = np.array(starts, np.int64)
+        self._lengths = np.diff(self._starts, append=len(self._ids))
 
     def canonical(self, rows: np.ndarray) -> np.ndarray:
         """Rows with equal tokens made equal: two substitutes unknown to the tokenizer are one and the same."""
@@ -152,16 +156,17 @@ class PieceTable:
         source = np.repeat(starts, kept) + ragged_arange(kept)
         ids, types = rows.ids[source], rows.types[source]
         ends = np.cumsum(kept)
-        for back, (token, kind) in enumerate(reversed(self._template.specials[-1]), start=1):
+        closing = zip(*self._template.specials[-1], strict=True)
+        for back, (token, kind) in enumerate(reversed(list(closing)), start=1):
             ids[ends - back], types[ends - back] = token, kind
         return Rows(ids=ids, types=types, lengths=kept)
 
 
 @dataclass(frozen=True)
 class _Template:
-    """The special tokens around the columns, as (token, type), and the type of each column's own tokens."""
+    """The special tokens around the columns, and the type of each column's own tokens."""
 
-    specials: tuple[tuple[tuple[int, int], ...], ...]  # before each column, and after the last
+    specials: tuple[tuple[list[int], list[int]], ...]  # tokens and types before each column, and after the last
     kinds: tuple[int, ...]
 
 
@@ -170,15 +175,29 @@ def _template(tokenizer: Any, columns: int) -> _Template:
     (body,) = tokenizer("a", add_special_tokens=False)["input_ids"]
     ids = sample["input_ids"]
     types = sample.get("token_type_ids") or [0] * len(ids)
-    specials: list[list[tuple[int, int]]] = [[]]
+    specials: list[tuple[list[int], list[int]]] = [([], [])]
     kinds = []
     for token, kind in zip(ids, types, strict=True):
         if token == body:
             kinds.append(kind)
-            specials.append([])
+            specials.append(([], []))
         else:
-            specials[-1].append((token, kind))
-    return _Template(tuple(map(tuple, specials)), tuple(kinds))
+            specials[-1][0].append(token)
+            specials[-1][1].append(kind)
+    return _Template(tuple(specials), tuple(kinds))
+
+
+def _gaps(space: Space) -> list[list[str]]:
+    """Of each column, the text before each of its positions and after the last."""
+    gaps: list[list[str]] = [[] for _ in space.words]
+    ends = [0] * len(gaps)
+    for column, word in space.places:
+        start, end = space.words[column].spans[word]
+        gaps[column].append(space.example.texts[column][ends[column] : start])
+        ends[column] = end
+    for column, text in enumerate(space.example.texts):
+        gaps[column].append(text[ends[column] :])
+    return gaps
 
 
 def _is_separator(character: str) -> bool:
