@@ -235,7 +235,7 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     used = {key for run in evaluation.attacks for key in _fingerprints(run.settings)}
     if used and used <= seen:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
-        return _raised(flag, subject, evidence, "attack with another set as well, for example --substitutions wordnet")
+        return _raised(flag, subject, evidence, "attack with another set as well, for example --substitutions typos")
     return _clear(flag, subject, f"{len(used - seen)} substitution set(s) new to the model")
 
 

@@ -79,7 +79,9 @@ def hardest(evaluation: Evaluation) -> str:
 
 
 def _cards(report: Report) -> str:
-    return "".join(_card(report, evaluation) for group in by_data(report).values() for evaluation in group)
+    """A row of cards for each data set, one card a model."""
+    rows = ("".join(_card(report, evaluation) for evaluation in group) for group in by_data(report).values())
+    return "".join(f'<div class="cards">{row}</div>' for row in rows)
 
 
 def _card(report: Report, evaluation: Evaluation) -> str:
@@ -93,7 +95,7 @@ def _card(report: Report, evaluation: Evaluation) -> str:
         figures += _figure(label, evaluation.accuracy(condition), baseline, series)
     elif evaluation.groups:
         lowest = min(evaluation.groups, key=lambda name: evaluation.groups[name].value)
-        figures += _figure(f"Lowest group: {lowest}", evaluation.groups[lowest], baseline, series)
+        figures += _figure(f"Lowest: {lowest}", evaluation.groups[lowest], baseline, series)
     return (
         f'<article class="card"><h3>{escape(report.name_of(evaluation))}</h3>'
         f'<p class="muted">{escape(evaluation.data.name)} · {len(evaluation.predictions)} examples · '
