@@ -106,20 +106,18 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: 
     attack = _Run._attack
     done: list[str] = []
 
-    def die_at_the_second(self: _Run, chosen: PWWS, visible: object) -> object:
+    def die_at_the_second(self: _Run, chosen: PWWS, *rest: object) -> object:
         if done:
             raise KeyboardInterrupt
         done.append(chosen.name)
-        return attack(self, chosen, visible)
+        return attack(self, chosen, *rest)
 
     monkeypatch.setattr(_Run, "_attack", die_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         evaluate(keyword_victim(), data, attacks, out=tmp_path / "cut")
     assert not (tmp_path / "cut" / "report.json").exists()
     asked: list[str] = []
-    monkeypatch.setattr(
-        _Run, "_attack", lambda self, item, visible: asked.append(item.name) or attack(self, item, visible)
-    )
+    monkeypatch.setattr(_Run, "_attack", lambda self, item, *rest: asked.append(item.name) or attack(self, item, *rest))
     resumed = evaluate(keyword_victim(), data, attacks, out=tmp_path / "cut", resume=True)
     assert asked == ["genetic"]  # what was finished is read back
     assert [row.prediction for row in resumed.evaluations[0].predictions] == [
@@ -131,6 +129,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: 
             replace(item, seconds=0) for item in other.results
         ]
     assert Report.load(tmp_path / "cut") == resumed
+
+
+def test_rechecks_can_be_added_to_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attacks = [PWWS(substitutions=SETS)]
+    before = evaluate(keyword_victim(), keyword_examples(), attacks, out=tmp_path)
+    monkeypatch.setattr(_Run, "_attack", None)  # what is finished is not attacked again
+    after = evaluate(keyword_victim(), keyword_examples(), attacks, out=tmp_path, resume=True, recheck=5)
+    (run,) = after.evaluations[0].attacks
+    assert replace(run, rechecks=()) == before.evaluations[0].attacks[0]
+    assert {item.variant for item in run.rechecks} >= {"temperature 0.1", "temperature 10"}
 
 
 def test_a_finished_folder_is_not_overwritten(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from unshaken.reports import probes
 from unshaken.reports.environment import environment, now
 from unshaken.reports.flags import SCORELESS
 from unshaken.reports.report import Report
-from unshaken.reports.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction
+from unshaken.reports.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
 from unshaken.reports.training_record import TrainingRecord
 from unshaken.tasks.metrics import score
 
@@ -147,20 +147,19 @@ class _Run:
         if any(row.original is not None for row in self.examples):
             return result
         visible = probes.visible_words(self.victim, self.examples)
-        for attack in self.attacks:
-            if any((run.attack, run.settings) == (attack.name, _plain(attack.settings())) for run in result.attacks):
-                continue
-            result = replace(result, attacks=(*result.attacks, self._attack(attack, visible)))
+        runs = {_key(run.attack, run.settings): run for run in result.attacks}
+        wanted = {_key(attack.name, _plain(attack.settings())): attack for attack in self.attacks}
+        for key, attack in wanted.items():
+            run = runs.get(key) or self._attack(attack, visible, key)
+            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
+            result = replace(result, attacks=tuple(runs[key] for key in wanted if key in runs))
             self._keep(result)
         return result
 
     def _finished(self) -> Evaluation | None:
         if self.folder is None or not self.resume or not (self.folder / REPORT_FILE).exists():
             return None
-        found = Report.load(self.folder).evaluations[0]
-        kept = {_key(attack.name, attack.settings()) for attack in self.attacks}
-        # Attacks of an earlier call that are not asked for now stay in their folder and out of this report.
-        return replace(found, attacks=tuple(run for run in found.attacks if _key(run.attack, run.settings) in kept))
+        return Report.load(self.folder).evaluations[0]
 
     def _keep(self, result: Evaluation) -> None:
         if self.folder is not None:
@@ -205,31 +204,24 @@ class _Run:
             seconds=time.perf_counter() - start,
         )
 
-    def _attack(self, attack: Attack, visible: list[tuple[tuple[int, ...], ...]] | None) -> AttackRun:
-        settings = _plain(attack.settings())
-        path = None if self.folder is None else self.folder / f"{_key(attack.name, settings)}.jsonl"
+    def _attack(self, attack: Attack, visible: list[tuple[tuple[int, ...], ...]] | None, key: str) -> AttackRun:
+        path = None if self.folder is None else self.folder / f"{key}.jsonl"
+        is_begun = path is not None and path.exists()
         start = time.perf_counter()
-        found = attack(
-            self.victim,
-            self.examples,
-            out=path,
-            resume=self.resume and path is not None and path.exists(),
-            progress=self.progress,
-        )
-        seconds = time.perf_counter() - start
-        repeated = (
-            probes.rechecks(attack, self.victim, self.examples, found, self.recheck, self.seed)
-            if self.recheck and isinstance(attack, SearchAttack) and attack.name not in SCORELESS
-            else ()
-        )
+        found = attack(self.victim, self.examples, out=path, resume=self.resume and is_begun, progress=self.progress)
         return AttackRun(
             attack=attack.name,
-            settings=settings,
+            settings=_plain(attack.settings()),
             results=tuple(found),
-            seconds=seconds,
+            seconds=time.perf_counter() - start,
             truncated_swaps=probes.truncated_swaps(found, self.examples, visible),
-            rechecks=repeated,
+            rechecks=(),
         )
+
+    def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:
+        if not self.recheck or not isinstance(attack, SearchAttack) or attack.name in SCORELESS:
+            return ()
+        return probes.rechecks(attack, self.victim, self.examples, run.results, self.recheck, self.seed)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.attacks.base import SearchAttack
-from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.results import AttackResult
 from unshaken.attacks.victim import Victim
 from unshaken.examples import Examples
 from unshaken.reports.results import Probes, Recheck
@@ -94,7 +94,7 @@ class Tempered(Victim):
 
 
 def rechecks(
-    attack: SearchAttack, victim: Victim, examples: Examples, results: AttackResults, count: int, seed: int
+    attack: SearchAttack, victim: Victim, examples: Examples, results: Sequence[AttackResult], count: int, seed: int
 ) -> tuple[Recheck, ...]:
     """Repeat a black-box attack on a sample under margin scoring and other temperatures."""
     sample = examples.sample(count, seed)
