@@ -151,7 +151,7 @@ def test_goals(tokenizer: Any) -> None:
         results = Exhaustive(substitutions=WORD_LIST, goal=Targeted(label=target))(victim, examples)
         for row in results:
             assert row.outcome == "failure" or row.adversarial_prediction == target
-            assert row.label != target or row.outcome == "failure"
+            assert row.label != target or (row.outcome, row.queries) == ("failure", 1)
     loose = Exhaustive(substitutions=WORD_LIST)(victim, examples)
     strict = Exhaustive(substitutions=WORD_LIST, goal=Untargeted(margin=0.5))(victim, examples)
     assert strict.success_rate <= loose.success_rate

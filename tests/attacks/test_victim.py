@@ -75,6 +75,9 @@ def test_from_pretrained_is_the_saved_model(victim: ModelVictim, tmp_path: Path)
     np.testing.assert_array_equal(loaded.log_probabilities(texts), victim.log_probabilities(texts))
     assert loaded.fingerprint == victim.fingerprint
     assert Victim.from_pretrained(tmp_path, device="cpu").fingerprint != victim.fingerprint  # float32 answers differ
+    with torch.no_grad():
+        loaded.model.classifier.bias.add_(1)
+    assert loaded.fingerprint != victim.fingerprint
     shorter = Victim.from_pretrained(tmp_path, device="cpu", max_length=9)
     assert shorter.max_length == 9
     with pytest.raises(UnshakenError, match="unknown dtype"):

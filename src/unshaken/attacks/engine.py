@@ -34,6 +34,8 @@ from unshaken.examples import Example, Examples
 from unshaken.names import nearest
 from unshaken.substitutions.words import match_case, segment, visible_positions
 
+BLOCK = 64  # examples that are set up together: enough to batch tokenising and constraints, few enough to start at once
+
 
 def run(
     attack: SearchAttack,
@@ -92,7 +94,7 @@ class _Engine:
             self._encoder = PieceEncoder(self.victim, len(examples[0].texts))
         # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
         count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
-        waiting = iter(_in_blocks(examples, self._flights, max(1, min(64, self.in_flight // count))))
+        waiting = _in_blocks(examples, self._flights, BLOCK)
         with ThreadPoolExecutor(max_workers=1) as worker:
             cohorts = [_Cohort(self, worker if count > 1 else None) for _ in range(count)]
             size = max(1, self.in_flight // count)

@@ -89,7 +89,7 @@ class Flight:
         label = int(self.space.example.label)
         if clean.log_probabilities[0].argmax() != label:
             self._conclude("skipped", None)
-        elif not len(self.space):
+        elif not len(self.space) or not self.attack.goal.applies(label):
             self._conclude("failure", None)
         else:
             search = self.attack.search(self.space, clean, self.attack.random_stream(self.space.example))

@@ -17,6 +17,10 @@ SCORINGS: tuple[Scoring, ...] = ("probability", "log-probability", "margin")
 class Goal(ABC):
     """What counts as success, and how near to it an answer is."""
 
+    def applies(self, label: int) -> bool:
+        """Whether an example of this label can be attacked at all."""
+        return True
+
     @abstractmethod
     def reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
         """(n, classes) -> (n,) booleans."""
@@ -62,9 +66,10 @@ class Targeted(Goal):
 
     label: int
 
+    def applies(self, label: int) -> bool:
+        return label != self.label
+
     def reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
-        if label == self.label:
-            return np.zeros(len(log_probabilities), bool)
         return np.asarray(log_probabilities.argmax(-1) == self.label)
 
     def values(self, log_probabilities: np.ndarray, label: int, scoring: Scoring) -> np.ndarray:

@@ -91,7 +91,7 @@ class ModelVictim(Victim):
         self._launch_tokens = LAUNCH_TOKENS[kind]
         self._call = torch.compile(model, dynamic=True) if compile else model
         self._takes_types = "token_type_ids" in tokenizer.model_input_names
-        self._fingerprint: str | None = None
+        self._fingerprint: tuple[int, str] | None = None  # with the weights' version, as training goes on
         self.notes: dict[Any, Any] = {}  # what white-box attacks keep for the next batch
         self._shortcut = None if compile else FirstTokenOnly.of(model, self._sample())
 
@@ -113,8 +113,9 @@ class ModelVictim(Victim):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of weights, configuration and tokenizer; hashed once, when first asked for."""
-        if self._fingerprint is None:
+        """SHA-256 of weights, configuration and tokenizer; hashed again only where the weights were changed."""
+        version = sum(parameter._version for parameter in self.model.parameters())
+        if self._fingerprint is None or self._fingerprint[0] != version:
             digest = hashlib.sha256()
             for key, value in sorted(self.model.state_dict().items()):
                 digest.update(key.encode())
@@ -126,8 +127,8 @@ class ModelVictim(Victim):
             if getattr(self.tokenizer, "is_fast", False):
                 digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
             digest.update(str(self.max_length).encode())
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+            self._fingerprint = (version, digest.hexdigest())
+        return self._fingerprint[1]
 
     def encode(self, texts: Sequence[Texts]) -> Rows:
         """Tokenise and truncate whole texts, or pairs."""
