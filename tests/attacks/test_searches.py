@@ -223,6 +223,20 @@ def test_worst_case_is_the_union(victim: Any) -> None:
     assert union.settings["attacks"][1]["name"] == "pwws"
 
 
+def test_worst_case_keeps_the_names_of_columns_and_resumes(tmp_path: Any) -> None:
+    victim = bag_victim()
+    examples = labelled(victim, [("a good film", "the film was good"), ("the plot was slow", "a bad plot")])
+    frozen = ("premise",)
+    parts = (
+        Random(substitutions=WORD_LIST, samples=1, frozen_columns=frozen),
+        PWWS(substitutions=WORD_LIST, frozen_columns=frozen),
+    )
+    first = WorstCase(attacks=parts)(victim, examples, out=tmp_path / "run.jsonl")
+    again = WorstCase(attacks=parts)(victim, examples, out=tmp_path / "run.jsonl", resume=True)
+    assert first == again
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.0-random.jsonl", "run.1-pwws.jsonl", "run.jsonl"]
+
+
 def test_transfer(tokenizer: Any, tmp_path: Any) -> None:
     source, target = (Victim.from_model(tiny_bert(tokenizer, seed=seed), tokenizer) for seed in (4, 9))
     examples = labelled(target)

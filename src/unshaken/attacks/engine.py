@@ -21,7 +21,7 @@ from unshaken.attacks.base import Look, SearchAttack
 from unshaken.attacks.constraints import check, restrict
 from unshaken.attacks.constraints.base import Candidate, Constraint
 from unshaken.attacks.flight import Flight
-from unshaken.attacks.goals import Targeted
+from unshaken.attacks.input_checks import checked_input
 from unshaken.attacks.model_victim import ModelVictim, Rows
 from unshaken.attacks.pieces import PieceEncoder
 from unshaken.attacks.progress import ProgressBar
@@ -30,8 +30,7 @@ from unshaken.attacks.space import PROBE, Space, candidates_of
 from unshaken.attacks.storage import ResultsFile
 from unshaken.attacks.victim import Texts, Victim
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example, Examples
-from unshaken.names import nearest
+from unshaken.examples import Example
 from unshaken.substitutions.words import match_case, segment, visible_positions
 
 BLOCK = 64  # examples that are set up together: enough to batch tokenising and constraints, few enough to start at once
@@ -48,7 +47,7 @@ def run(
     in_flight: int,
 ) -> AttackResults:
     """Attack every example; see `Attack.__call__`."""
-    frozen = _checked_input(attack, victim, examples)
+    frozen = checked_input(attack, victim, examples)
     empty = AttackResults(
         rows=(),
         attack=attack.name,
@@ -278,44 +277,3 @@ def _in_blocks(
 ) -> Iterator[Flight]:
     for start in range(0, len(examples), size):
         yield from build(examples[start : start + size])
-
-
-def _checked_input(attack: SearchAttack, victim: Victim, examples: Sequence[Example]) -> tuple[int, ...]:
-    """Refuse what cannot work before any query; give back the numbers of the frozen columns."""
-    if not len(examples):
-        raise UnshakenError("there are no examples to attack")
-    columns = len(examples[0].texts)
-    ids = set()
-    for example in examples:
-        if isinstance(example.label, float) or not 0 <= example.label < victim.num_labels:
-            raise UnshakenError(
-                f"example {example.id!r} has the label {example.label!r}; {victim.name} knows the labels 0 to "
-                f"{victim.num_labels - 1}"
-            )
-        if len(example.texts) != columns or columns > 2:
-            raise UnshakenError(
-                f"example {example.id!r} has {len(example.texts)} texts; all examples must have one text, or all two"
-            )
-        if example.id in ids:
-            raise UnshakenError(f"the id {example.id!r} occurs twice; ids must be unique")
-        ids.add(example.id)
-    if isinstance(attack.goal, Targeted) and not 0 <= attack.goal.label < victim.num_labels:
-        raise UnshakenError(f"the target label {attack.goal.label} is not one of 0 to {victim.num_labels - 1}")
-    if attack.needs_gradients and not isinstance(victim, ModelVictim):
-        raise UnshakenError(
-            f"{attack.name} follows gradients and needs a Hugging Face model; {victim.name} only answers texts. Use "
-            "Victim.from_pretrained or a black-box attack such as pwws"
-        )
-    names = examples.columns if isinstance(examples, Examples) else tuple(str(number) for number in range(columns))
-    frozen = tuple(_column(name, names, columns) for name in attack.frozen_columns)
-    if len(set(frozen)) == columns:
-        raise UnshakenError("every column is frozen; leave at least one to attack")
-    return frozen
-
-
-def _column(name: str | int, names: Sequence[str], columns: int) -> int:
-    if isinstance(name, int) and 0 <= name < columns:
-        return name
-    if name in names:
-        return list(names).index(str(name))
-    raise UnshakenError(f"no column {name!r} to freeze; {nearest(str(name), names)}")

@@ -11,7 +11,7 @@ from unshaken.attacks.base import Attack
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example
+from unshaken.examples import Example, Examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,8 @@ class WorstCase(Attack):
             found = attack(victim, standing, out=part, resume=resume, progress=progress, in_flight=in_flight)
             runs.append(found)
             held = {row.example_id for row in found if row.outcome in ("failure", "error")}
-            standing = [example for example in standing if example.id in held]
+            left = [example for example in standing if example.id in held]
+            standing = examples.with_rows(left) if isinstance(examples, Examples) else left
         rows = worst_of(runs, [example.id for example in examples])
         results = replace(runs[0], rows=rows, attack=self.name, settings=self.settings())
         if out is not None:
