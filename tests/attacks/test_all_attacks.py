@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from victims import bag_victim, labelled, make_tokenizer, tiny_bert
 
 import table
@@ -43,6 +44,30 @@ def test_any_batch_size_gives_the_same_results(attack: Any, victim: Any) -> None
     small = Victim.from_model(victim.model, victim.tokenizer, batch_tokens=1)
     assert plain(attack(small, examples)) == expected
     assert plain(attack(victim, examples[::-1]))[::-1] == expected
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
+def test_two_cohorts_and_a_worker_change_nothing(attack: Any, victim: Any) -> None:
+    """As on a GPU: one cohort is answered by a worker while the questions of the other are prepared."""
+    examples = labelled(victim)
+    beside = Victim.from_model(victim.model, victim.tokenizer)
+    beside.runs_beside_python = True
+    expected = plain(attack(victim, examples))
+    for in_flight in (2, 5, 64):
+        assert plain(attack(beside, examples, in_flight=in_flight)) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
+def test_a_gpu_finds_what_the_cpu_finds(attack: Any, victim: Any) -> None:
+    import copy
+
+    examples = labelled(victim)
+    on_gpu = Victim.from_model(copy.deepcopy(victim.model).cuda(), victim.tokenizer)
+    assert [row.adversarial for row in attack(on_gpu, examples)] == [
+        row.adversarial for row in attack(victim, examples)
+    ]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=IDS)

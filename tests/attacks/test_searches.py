@@ -29,7 +29,7 @@ from unshaken.attacks import (
 from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity
 from unshaken.errors import UnshakenError
 from unshaken.names import build
-from unshaken.substitutions import WordNet
+from unshaken.substitutions import Dictionary, WordNet
 from unshaken.substitutions.words import match_case, segment
 
 
@@ -132,7 +132,15 @@ def test_an_unconstrained_attack_breaks_a_weak_model() -> None:
     results = Genetic(substitutions=WORD_LIST)(victim, labelled(victim, ["a good film", "bad film", "a slow film"]))
     exact = Exhaustive(substitutions=WORD_LIST)(victim, labelled(victim, ["a good film", "bad film", "a slow film"]))
     assert [row.outcome for row in results] == [row.outcome for row in exact]
-    assert results.accuracy_under_attack <= 1 / 3
+
+
+@pytest.mark.parametrize("attack", [PWWS, Genetic, Greedy, Random])
+def test_substitutes_without_limits_leave_nothing_standing(attack: Any) -> None:
+    """Where any word may become its opposite, every text falls."""
+    opposites = Dictionary(entries={"good": ["bad"], "bad": ["good"], "slow": ["good"], "film": ["bad", "good"]})
+    victim = bag_victim()
+    results = attack(substitutions=opposites)(victim, labelled(victim, TEXTS[:7]))
+    assert results.accuracy_under_attack == 0
 
 
 def test_greedy_takes_the_best_swap_each_time() -> None:
