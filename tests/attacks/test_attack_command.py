@@ -80,7 +80,7 @@ def test_the_diff_shows_both_words() -> None:
     victim = bag_victim()
     (row,) = PWWS(substitutions=WORD_LIST)(victim, labelled(victim, ["It is a Good film!"]))
     text = coloured_diff("pwws", row, ("negative", "positive"))
-    assert "Good Nice" in text.plain
+    assert "Good→Nice" in text.plain
     assert "positive -> negative" in text.plain
     assert {str(span.style) for span in text.spans} >= {"red strike", "bold green"}
 

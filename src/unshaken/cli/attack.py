@@ -109,7 +109,7 @@ def summary_table(title: str, names: list[str], runs: list[AttackResults]) -> Ta
 
 
 def coloured_diff(attack: str, row: AttackResult, label_names: tuple[str, ...]) -> Text:
-    """The original words in red, struck through, each followed by what took its place in green."""
+    """The text with each changed word in red, struck through, and what took its place in green."""
     from rich.text import Text
 
     from unshaken.substitutions.words import segment
@@ -126,7 +126,7 @@ def coloured_diff(attack: str, row: AttackResult, label_names: tuple[str, ...]) 
             start, stop = words.spans[position]
             text.append(original[end:start])
             text.append(before, style="red strike")
-            text.append(" ")
+            text.append("→", style="dim")  # so that the change is seen without colours too
             text.append(after, style="bold green")
             end = stop
         text.append(original[end:] + "\n")
