@@ -13,6 +13,7 @@ from victims import bag_victim, labelled, make_tokenizer, tiny_bert
 
 import table
 from unshaken.attacks import AttackResults, Victim
+from unshaken.attacks.pieces import PieceEncoder
 from unshaken.substitutions.words import segment
 
 ATTACKS = table.attacks()
@@ -102,6 +103,15 @@ def test_tokens_made_from_words_change_nothing(attack: Any, victim: Any) -> None
     for one, other in zip(by_tokens, by_texts, strict=True):
         for key in ("outcome", "adversarial", "queries", "swaps"):
             assert one[key] == other[key]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
+def test_tokenising_whole_texts_changes_nothing(attack: Any, victim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens with every tokenizer that is not BERT's. Only `rows` may differ: equal tokens are not seen as equal."""
+    examples = labelled(victim)
+    expected = [{**row, "rows": None} for row in plain(attack(victim, examples))]
+    monkeypatch.setattr(PieceEncoder, "cuts_at_separators", staticmethod(lambda tokenizer: False))
+    assert [{**row, "rows": None} for row in plain(attack(victim, examples))] == expected
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
