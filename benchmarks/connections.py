@@ -123,6 +123,8 @@ def _peak_rss(function: Any) -> int:
 
 def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     torch.manual_seed(0)
+    # A connection put on a pretrained model saturates its pooler; gradients of 1e-40 would make a CPU crawl.
+    torch.set_flush_denormal(True)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     plain = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
     batch = batch_of(tokenizer, _texts(arguments), arguments.batch, arguments.length, arguments.device)
