@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -105,6 +104,8 @@ class Clock:
 
 
 def _peak_rss(function: Any) -> int:
+    import psutil
+
     process, stop, peak = psutil.Process(), threading.Event(), [0]
     before = process.memory_info().rss
 
