@@ -107,7 +107,7 @@ def test_tokens_made_from_words_change_nothing(attack: Any, victim: Any) -> None
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
 def test_tokenising_whole_texts_changes_nothing(attack: Any, victim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens with every tokenizer that is not BERT's. Only `rows` may differ: equal tokens are not seen as equal."""
+    """The path of every tokenizer but BERT's. Only `rows` may differ: equal tokens are not seen as equal."""
     examples = labelled(victim)
     expected = [{**row, "rows": None} for row in plain(attack(victim, examples))]
     monkeypatch.setattr(PieceEncoder, "cuts_at_separators", staticmethod(lambda tokenizer: False))
