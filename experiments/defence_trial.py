@@ -317,7 +317,7 @@ def make_defence(spec: str, words: Any) -> Any:
     """The defence with its default setting, against the dictionary's substitutions where it reads words."""
     from unshaken.defences import RIFT, parse
 
-    defence = RIFT.fast() if spec == "rift-fast" else parse(spec, allow_paths=True)
+    defence = parse(spec, allow_paths=True)
     for part in defence.modules():
         if hasattr(part, "substitutions"):
             part.substitutions = words

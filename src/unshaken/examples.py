@@ -1,4 +1,4 @@
-"""`Example` and `Examples`: the one form in which texts and labels travel between tasks, training, attacks and reports."""
+"""`Example` and `Examples`: the one form in which texts and labels travel between all parts of the library."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Names on the command line and in recipes: look-up with nearest match, and `name:key=value` specifications.
 
-    "pwws"                        -> PWWS()
-    "genetic:population=20"       -> Genetic(population=20)
-    "my_pkg.mine:MyDefence"       -> the class MyDefence of module my_pkg.mine (only where the caller allows it)
+"pwws"                        -> PWWS()
+"genetic:population=20"       -> Genetic(population=20)
+"my_pkg.mine:MyDefence"       -> the class MyDefence of module my_pkg.mine (only where the caller allows it)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def build(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool =
     text that comes out of a result or recipe file, because importing a module runs its code.
     """
     name, _, options = spec.partition(":")
-    if "." in name and options and "=" not in options.split(",", 1)[0]:
+    if "." in name and options and "=" not in options.partition(":")[0]:
         if not allow_paths:
             raise UnshakenError(f"{kind} {spec!r} is a class path; class paths are taken from the command line only")
         class_name, _, options = options.partition(":")

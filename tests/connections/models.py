@@ -23,7 +23,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "deberta-v2": {**_TINY, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
     "distilbert": {"vocab_size": 60, "dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 24},
     "electra": {**_TINY, "embedding_size": 16},
-    "gpt2": {"vocab_size": 60, "n_embd": 16, "n_layer": 3, "n_head": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    "gpt2": {
+        "vocab_size": 60, "n_embd": 16, "n_layer": 3, "n_head": 2, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": 2,
+    },
     "llama": _DECODER,
     "mistral": {**_DECODER, "sliding_window": 4},
     "modernbert": {
@@ -34,14 +37,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "qwen2": _DECODER,
     "roberta": {**_TINY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     "t5": {
-        "vocab_size": 60, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2,
-        "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0,
+        "vocab_size": 60, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2,
+        "num_heads": 2, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0,
     },
     "xlm-roberta": {**_TINY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }  # fmt: skip
 
 
-def tiny(kind: str, *, seed: int = 0, head: Any = transformers.AutoModelForSequenceClassification, **settings: Any) -> Any:
+def tiny(
+    kind: str, *, seed: int = 0, head: Any = transformers.AutoModelForSequenceClassification, **settings: Any
+) -> Any:
     """A random classifier with weights large enough that layers do something."""
     torch.manual_seed(seed)
     attention = settings.pop("attn_implementation", None)
@@ -55,7 +60,9 @@ def tiny(kind: str, *, seed: int = 0, head: Any = transformers.AutoModelForSeque
     return model.eval()
 
 
-def tokens(kind: str = "bert", batch: int = 3, length: int = 9, padded: bool = True, seed: int = 0) -> dict[str, Tensor]:
+def tokens(
+    kind: str = "bert", batch: int = 3, length: int = 9, padded: bool = True, seed: int = 0
+) -> dict[str, Tensor]:
     """Random ids; every row ends in </s> (BART reads its sentence there), the second is shorter than the others."""
     ids = torch.randint(5, 60, (batch, length), generator=torch.Generator().manual_seed(seed))
     ids[:, -1] = 2

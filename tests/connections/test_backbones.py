@@ -107,13 +107,14 @@ def test_other_heads_come_back_too(head, tmp_path):
 def test_loading_without_unshaken_fails_loudly(tmp_path):
     connect(tiny("bert"), Connection()).save_pretrained(tmp_path)
     program = (
-        "from transformers import AutoModelForSequenceClassification as A\n"
-        f"A.from_pretrained({str(tmp_path)!r})\n"
+        f"from transformers import AutoModelForSequenceClassification as A\nA.from_pretrained({str(tmp_path)!r})\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "unshaken-bert" in done.stderr
-    done = subprocess.run([sys.executable, "-c", "import unshaken\n" + program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", "import unshaken\n" + program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

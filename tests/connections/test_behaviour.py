@@ -1,4 +1,4 @@
-"""Connected models where users run them: any batch and padding, no_grad, autocast, checkpoints, compile, odd requests."""
+"""Connected models where users run them: any batch and padding, no_grad, autocast, checkpoints, compile."""
 
 from __future__ import annotations
 

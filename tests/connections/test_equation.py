@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from table import solvers
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
+from table import solvers
 from unshaken.connections import Connection, Detached, Implicit, Phantom, Unrolled
 from unshaken.connections.layer import LayerEquation, _Dropout
 from unshaken.solvers import Anderson, FixedPoint, GradientDescent
@@ -124,7 +124,9 @@ def test_true_gradients_agree_with_finite_differences(name, form):
     assert gradcheck(function, inputs(), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["unrolled descent", "unrolled fixed point", "implicit, second order", "phantom, many steps"])
+@pytest.mark.parametrize(
+    "name", ["unrolled descent", "unrolled fixed point", "implicit, second order", "phantom, many steps"]
+)
 def test_second_derivatives_agree_with_finite_differences(name):
     def function(h: Tensor, weight: Tensor) -> Tensor:
         return tanh_layer(h, weight, TRUE_GRADIENTS[name], "layer")
@@ -136,7 +138,9 @@ def test_detached_has_the_solution_for_value_and_the_explicit_step_for_gradient(
     h, weight = inputs()
     connection = Connection(form="layer", solver=GradientDescent(steps=5), gradient=Detached())
     ours = tanh_layer(h, weight, connection, "layer")
-    unrolled = tanh_layer(h, weight, Connection(form="layer", solver=GradientDescent(steps=5), gradient=Unrolled()), "layer")
+    unrolled = tanh_layer(
+        h, weight, Connection(form="layer", solver=GradientDescent(steps=5), gradient=Unrolled()), "layer"
+    )
     torch.testing.assert_close(ours, unrolled)
     cotangent = torch.randn_like(ours)
     explicit = h + torch.tanh(h @ weight)
@@ -161,7 +165,9 @@ def test_phantom_is_a_truncated_neumann_series(affine, steps):
     torch.testing.assert_close(ours, cotangent @ series.T)
 
 
-@pytest.mark.parametrize(("mode", "grows"), [("detached", False), ("phantom", False), ("implicit", False), ("unrolled", True)])
+@pytest.mark.parametrize(
+    ("mode", "grows"), [("detached", False), ("phantom", False), ("implicit", False), ("unrolled", True)]
+)
 def test_only_unrolled_memory_grows_with_steps(mode, grows):
     """Counts the bytes autograd saves for backward."""
 

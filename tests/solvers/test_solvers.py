@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from table import solvers
 from torch import Tensor
 
+from table import solvers
 from unshaken import UnshakenError
 from unshaken.solvers import SOLVERS, Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
 
@@ -38,7 +38,9 @@ def test_finds_the_exact_solution_of_affine_problems(solver):
 @pytest.mark.parametrize("solver", solvers(), ids=str)
 def test_finds_the_fixed_point_of_the_cosine(solver):
     solution = solver(torch.cos, torch.ones(3, 1, dtype=torch.float64))
-    torch.testing.assert_close(solution.z, torch.full((3, 1), 0.7390851332151607, dtype=torch.float64), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        solution.z, torch.full((3, 1), 0.7390851332151607, dtype=torch.float64), rtol=1e-4, atol=0
+    )
 
 
 @pytest.mark.parametrize("solver", solvers(), ids=str)

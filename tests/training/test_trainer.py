@@ -18,7 +18,22 @@ from unshaken.defences import Defence, FreeLB, Standard
 from unshaken.solvers import Anderson
 from unshaken.substitutions.dictionary import Dictionary
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "fine", "great", "bad", "poor", "awful", "film", "plot", "a", "the"]
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "good",
+    "fine",
+    "great",
+    "bad",
+    "poor",
+    "awful",
+    "film",
+    "plot",
+    "a",
+    "the",
+]
 
 
 @pytest.fixture
@@ -49,9 +64,9 @@ def network(dropout: float = 0.0, num_labels: int = 2) -> BertForSequenceClassif
 
 def arguments(folder: Path, **changes) -> RobustTrainingArguments:
     settings = {
-        "per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 5e-3, "report_to": "none", "use_cpu": True,
-        "disable_tqdm": True, "eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "logging_steps": 1,
-        "warmup_steps": 0,
+        "per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 5e-3, "report_to": "none",
+        "use_cpu": True, "disable_tqdm": True, "eval_strategy": "no", "save_strategy": "no",
+        "load_best_model_at_end": False, "logging_steps": 1, "warmup_steps": 0,
     }  # fmt: skip
     return RobustTrainingArguments(str(folder), **{**settings, **changes})
 
@@ -112,7 +127,13 @@ def test_accumulating_micro_batches_is_one_large_batch(tmp_path, tokenizer, defe
 
 
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, tokenizer):
-    settings = {"model": None, "save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2, "save_total_limit": None}
+    settings = {
+        "model": None,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "num_train_epochs": 2,
+        "save_total_limit": None,
+    }
     whole = train(tmp_path / "whole", tokenizer, **{**settings, "model": connect(network(dropout=0.1), Connection())})
     resumed = train(
         tmp_path / "again", tokenizer, resume=str(tmp_path / "whole" / "checkpoint-4"),
@@ -177,13 +198,19 @@ def test_selection_under_attack_uses_validation_examples(tmp_path, tokenizer):
         selection_examples=6,
     )  # fmt: skip
     trainer.train()
-    found = [row["eval_accuracy_under_attack"] for row in trainer.state.log_history if "eval_accuracy_under_attack" in row]
+    found = [
+        row["eval_accuracy_under_attack"] for row in trainer.state.log_history if "eval_accuracy_under_attack" in row
+    ]
     assert len(found) == 2
     assert trainer.state.best_metric == max(found)
 
 
 def test_regression_trains_on_squared_error(tmp_path, tokenizer):
-    rows = Examples(rows=tuple(Example(id=str(i), texts=(row.texts[0],), label=float(row.label)) for i, row in enumerate(reviews(32))))
+    rows = Examples(
+        rows=tuple(
+            Example(id=str(i), texts=(row.texts[0],), label=float(row.label)) for i, row in enumerate(reviews(32))
+        )
+    )
     trainer = RobustTrainer(
         network(num_labels=1), arguments(tmp_path, num_train_epochs=8), processing_class=tokenizer, train_dataset=rows,
         eval_dataset=rows,
@@ -214,7 +241,14 @@ def test_a_defence_keeps_its_own_parameters_in_the_checkpoint(tmp_path, tokenize
     assert defence.scale.grad is None or not defence.scale.grad.any()
     after = copy.deepcopy(defence.scale.detach())
     again = Learned()
-    train(tmp_path / "again", tokenizer, defence=again, resume=str(tmp_path / "checkpoint-2"), save_strategy="steps", save_steps=2)
+    train(
+        tmp_path / "again",
+        tokenizer,
+        defence=again,
+        resume=str(tmp_path / "checkpoint-2"),
+        save_strategy="steps",
+        save_steps=2,
+    )
     assert torch.equal(again.scale.detach(), after)
 
 

@@ -97,8 +97,8 @@ def demo(
         save_model_card(run.folder, run.record, report)
     console.print(_table(report, runs))
     console.print(
-        f"Done in {time.perf_counter() - start:.0f} s. Intervals are 95%. A sample this small shows how the pieces work "
-        "together; it does not rank methods.",
+        f"Done in {time.perf_counter() - start:.0f} s. Intervals are 95%. A sample this small shows how the pieces "
+        "work together; it does not rank methods.",
         markup=False,
     )
     console.print(f"Report: {page.resolve().as_uri()}", markup=False, soft_wrap=True)

@@ -62,7 +62,9 @@ def doctor(
         growth = perturbation_growth(network, batch, kinds)
 
     console.print(_residual_table(curves, steepness))
-    table = Table(title="Growth of a 1% perturbation of the embeddings, relative, by hidden state", title_justify="left")
+    table = Table(
+        title="Growth of a 1% perturbation of the embeddings, relative, by hidden state", title_justify="left"
+    )
     table.add_column("connection")
     for index in range(len(growth[0].ratios)):
         table.add_column(str(index), justify="right")
@@ -113,10 +115,17 @@ def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) ->
         ("broyden", 5, "Broyden\n5"),
         ("newton-krylov", 8, "Newton-\nKrylov"),
     ]
-    table = Table(title="Relative residual of each layer's equation, worst text", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    table = Table(
+        title="Relative residual of each layer's equation, worst text",
+        title_justify="left",
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+    )
     for heading in ("layer", "Lip-\nschitz", *(title for _, _, title in columns)):
         table.add_column(heading, justify="right")
-    found = {(curve.layer, curve.solver): dict(zip(curve.evaluations, curve.residuals, strict=True)) for curve in curves}
+    found = {
+        (curve.layer, curve.solver): dict(zip(curve.evaluations, curve.residuals, strict=True)) for curve in curves
+    }
     for layer, sigma in steepness.items():
         cells = [f"{found[layer, solver][count]:.3f}" for solver, count, _ in columns]
         table.add_row(layer, f"{sigma:.2f}", *cells)
@@ -135,7 +144,11 @@ def _save(out: Path, curves: list[ResidualCurve], steepness: dict[str, float], g
     shown = {("gradient-descent", 6): "descent T=5", ("gradient-descent", 16): "descent T=15"}
     shown |= {("anderson", steps): f"Anderson {steps}" for steps in (3, 5)}
     residuals = {
-        title: [dict(zip(curve.evaluations, curve.residuals, strict=True))[count] for curve in curves if curve.solver == solver]
+        title: [
+            dict(zip(curve.evaluations, curve.residuals, strict=True))[count]
+            for curve in curves
+            if curve.solver == solver
+        ]
         for (solver, count), title in shown.items()
     }
     save_figure(layer_profile(residuals, {row.name: row.ratios for row in growth}), out / "layers")

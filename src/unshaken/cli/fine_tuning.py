@@ -67,9 +67,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         defaults |= {"eval_strategy": "no", "load_best_model_at_end": False}
     if plan.selection_attack is not None:
         defaults |= {"metric_for_best_model": "eval_accuracy_under_attack", "greater_is_better": True}
-    arguments = RobustTrainingArguments(
-        str(plan.out / "checkpoints"), seed=plan.seed, **{**defaults, **plan.arguments}
-    )
+    arguments = RobustTrainingArguments(str(plan.out / "checkpoints"), seed=plan.seed, **{**defaults, **plan.arguments})
     trainer = RobustTrainer(
         model,
         arguments,
@@ -100,7 +98,7 @@ def fine_tune(plan: Plan) -> FineTuned:
             "training_data": plan.train.fingerprint,
             "steps": trainer.state.global_step,
             "seconds": round(seconds, 2),
-            "arguments": {key: value for key, value in sorted({**defaults, **plan.arguments}.items())},
+            "arguments": dict(sorted({**defaults, **plan.arguments}.items())),
         },
     )
     if trainer.is_world_process_zero():
@@ -125,7 +123,11 @@ def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
 
     source = resolve_model(name)
     labels = train.label_names or tuple(str(label) for label in range(train.num_labels))
-    names = {} if train.is_regression else {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
+    names = (
+        {}
+        if train.is_regression
+        else {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
+    )
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # a new head is what fine-tuning is for: no report of it
     try:
@@ -160,7 +162,9 @@ def describe(defence: Any) -> list[dict[str, Any]]:
         options: dict[str, Any] = {}
         for item in fields(part) if is_dataclass(part) else ():
             value = getattr(part, item.name, None)
-            options[item.name] = value if isinstance(value, bool | int | float | str | None) else str(getattr(value, "name", value))
+            options[item.name] = (
+                value if isinstance(value, bool | int | float | str | None) else str(getattr(value, "name", value))
+            )
         described.append({"name": type(part).__name__, **options})
     return described
 
@@ -182,6 +186,7 @@ def _last_checkpoint(plan: Plan) -> str | None:
     if last is None:
         return None
     if not plan.resume:
-        raise UnshakenError(f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out")
+        raise UnshakenError(
+            f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out"
+        )
     return str(last)
-

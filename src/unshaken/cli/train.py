@@ -17,14 +17,20 @@ def train(
     task: Annotated[str, typer.Option(help="A task (see `unshaken list tasks`) or a CSV, TSV, JSONL or Parquet file.")],
     model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
     out: Annotated[Path, typer.Option(help="Folder for checkpoints, the model and its report.")] = Path("out/train"),
-    data: Annotated[Path | None, typer.Option(help="Folder with the task's files; the hub where none is given.")] = None,
-    protocol: Annotated[str, typer.Option(help="How rows are drawn and split, for example low-resource:size=500.")] = "standard",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the task's files; the hub where none is given.")
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="How rows are drawn and split, for example low-resource:size=500.")
+    ] = "standard",
     validation: Annotated[Path | None, typer.Option(help="File to select on, for a task of your own.")] = None,
     test: Annotated[Path | None, typer.Option(help="File to report on, for a task of your own.")] = None,
     text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
     limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, by stable ids.")] = None,
-    connection: Annotated[str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")] = "none",
+    connection: Annotated[
+        str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")
+    ] = "none",
     layers: Annotated[str, typer.Option(help="Layers to connect: all, 4-6 or 1,3,5.")] = "all",
     solver: Annotated[str | None, typer.Option(help="For example anderson:steps=3.")] = None,
     gradient: Annotated[str | None, typer.Option(help="detached, unrolled, phantom or implicit.")] = None,
@@ -33,7 +39,8 @@ def train(
     step: Annotated[float | None, typer.Option(help="Step size of the Euler method.")] = None,
     defence: Annotated[str, typer.Option(help="For example rift, swap:variants=4 or ascc+ptwd.")] = "standard",
     select_by: Annotated[
-        str | None, typer.Option(help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise.")
+        str | None,
+        typer.Option(help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise."),
     ] = None,
     epochs: Annotated[float, typer.Option(min=0)] = 3.0,
     learning_rate: Annotated[float, typer.Option(min=0)] = 2e-5,
@@ -103,7 +110,9 @@ def train(
             },
         )
     )
-    _report(run.folder, run.record, loaded.test if loaded.test is not None else loaded.validation, max_length, out, console)
+    _report(
+        run.folder, run.record, loaded.test if loaded.test is not None else loaded.validation, max_length, out, console
+    )
 
 
 def make_connection(
@@ -124,8 +133,7 @@ def make_connection(
     changes: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     if solver is not None:
         changes["solver"] = build("solver", solver, SOLVERS)
-    made: Connection = lookup("connection", name, {"none": None, **CONNECTIONS})(layers=layers, **changes)  # type: ignore[misc]
-    return made
+    return lookup("connection", name, CONNECTIONS)(layers=layers, **changes)
 
 
 def _report(folder: Path, record: Any, examples: Any, max_length: int, out: Path, console: Any) -> None:

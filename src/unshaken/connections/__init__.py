@@ -1,5 +1,7 @@
 """Connections: how a transformer's layers are joined, and the surgery that joins them."""
 
+from collections.abc import Callable
+
 from unshaken.connections.backbones import BACKBONES
 from unshaken.connections.checks import check
 from unshaken.connections.connection import Connection
@@ -7,7 +9,7 @@ from unshaken.connections.gradients import GRADIENTS, Detached, Implicit, Phanto
 from unshaken.connections.layer import SolveRecord
 from unshaken.connections.surgery import connect, connection_of, disconnect, solve_records
 
-CONNECTIONS = {
+CONNECTIONS: dict[str, Callable[..., Connection]] = {
     "im-bert": Connection.im_bert,
     "ex-bert": Connection.ex_bert,
     "implicit": Connection,

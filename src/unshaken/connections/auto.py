@@ -22,7 +22,8 @@ _PREFIX = "Connected"
 
 def plain_class(kind: type) -> type:
     """The class a connected one was made from; any other class is its own."""
-    return vars(kind).get("unshaken_plain_class", kind)
+    plain: type = vars(kind).get("unshaken_plain_class", kind)
+    return plain
 
 
 def _publish(name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
@@ -32,15 +33,15 @@ def _publish(name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
 
 
 @cache
-def connected_config_class(plain: type) -> type:
+def connected_config_class(plain: Any) -> type:
     plain = plain_class(plain)
 
     def from_dict(cls: type, *args: Any, **kwargs: Any) -> Any:
         register_models(cls)
-        return plain.from_dict.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
+        return plain.from_dict.__func__(cls, *args, **kwargs)
 
     body = {
-        "model_type": f"unshaken-{plain.model_type}",  # type: ignore[attr-defined]
+        "model_type": f"unshaken-{plain.model_type}",
         "unshaken_plain_class": plain,
         "from_dict": classmethod(from_dict),
     }
@@ -48,7 +49,7 @@ def connected_config_class(plain: type) -> type:
 
 
 @cache
-def connected_class(plain: type) -> type:
+def connected_class(plain: Any) -> type:
     """The connected class of a layer or of a model."""
     from transformers import PreTrainedModel
 
@@ -58,7 +59,7 @@ def connected_class(plain: type) -> type:
     config_class = connected_config_class(plain.config_class)
 
     def __init__(self: nn.Module, config: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        plain.__init__(self, config, *args, **kwargs)  # type: ignore[misc]
+        plain.__init__(self, config, *args, **kwargs)
         if getattr(config, "connection", None) is not None:
             from unshaken.connections.surgery import attach  # surgery needs these classes to connect a model
 

@@ -154,7 +154,9 @@ def _numbers(item: str, size: int, spec: Any) -> list[int]:
         return list(range(1, size + 1))
     first, dash, last = item.partition("-")
     if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise UnshakenError(f"layers {spec!r}: {item!r} is not a number or a range; use 'all', '4-6', '1,3,5' or a list")
+        raise UnshakenError(
+            f"layers {spec!r}: {item!r} is not a number or a range; use 'all', '4-6', '1,3,5' or a list"
+        )
     low, high = int(first), int(last) if dash else int(first)
     if low > high:
         raise UnshakenError(f"layers {spec!r}: the range {item!r} runs backwards; write {high}-{low}")

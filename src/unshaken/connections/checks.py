@@ -38,7 +38,7 @@ def check(model: Any, connection: Connection) -> list[Problem]:
     if connection.differentiates_twice and ("flash" in attention or "flex" in attention):
         problems.append(
             (
-                f"{connection.gradient_mode.name} gradients need a second derivative, which attention {attention!r} does not have",
+                f"{connection.gradient_mode.name} gradients need a second derivative, which {attention!r} has not",
                 "load the model with attn_implementation='sdpa', or use gradient='detached'",
             )
         )
@@ -47,7 +47,7 @@ def check(model: Any, connection: Connection) -> list[Problem]:
         if getattr(function, "keywords", {}).get("use_reentrant", False):
             problems.append(
                 (
-                    "gradient checkpointing is set to use_reentrant=True, which cannot differentiate inside a forward pass",
+                    "checkpointing with use_reentrant=True cannot differentiate inside a forward pass",
                     "model.gradient_checkpointing_enable({'use_reentrant': False})",
                 )
             )

@@ -87,7 +87,9 @@ class Connection:
     @classmethod
     def im_bert(cls, layers: str | list[int] = "all", **changes: Any) -> Connection:
         """IM-BERT as in Algorithm 1 of the paper: five steps of descent at rate 0.1, first-order gradients."""
-        return cls(**{"layers": layers, "form": "layer", "solver": GradientDescent(), "gradient": Detached(), **changes})
+        return cls(
+            **{"layers": layers, "form": "layer", "solver": GradientDescent(), "gradient": Detached(), **changes}
+        )
 
     @classmethod
     def ex_bert(cls, layers: str | list[int] = "all", **changes: Any) -> Connection:

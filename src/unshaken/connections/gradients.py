@@ -7,6 +7,7 @@ gradients, in training and in evaluation; only what backward does differs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -110,7 +111,7 @@ class Phantom(Gradient):
     def __post_init__(self) -> None:
         if self.steps < 1 or not 0 < self.damping <= 1:
             raise UnshakenError(
-                f"Phantom(steps={self.steps}, damping={self.damping}): steps is 1 or more, damping above 0 and at most 1"
+                f"Phantom(steps={self.steps}, damping={self.damping}): steps is 1 or more, damping above 0, at most 1"
             )
 
     def solve(self, problem: Problem, solver: Solver) -> tuple[Tensor, Solution]:
@@ -161,9 +162,10 @@ def differentiate_implicitly(g: Map, z: Tensor, solver: Solver, order: int = 1) 
         return image
     point = z.detach().requires_grad_()
     operator = _InverseOperator(point, g(point), solver)
-    result: Tensor = _ApplyInverse.apply(image, operator)
+    apply: Callable[[Tensor, _InverseOperator], Tensor] = _ApplyInverse.apply
+    result = apply(image, operator)
     for _ in range(order - 1):
-        result = result + _ApplyInverse.apply(g(result) - result, operator)
+        result = result + apply(g(result) - result, operator)
     return result
 
 
@@ -190,7 +192,7 @@ class _ApplyInverse(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, v: Tensor) -> Any:
         operator = ctx.operator
         with torch.no_grad():
             u = operator.solver(lambda u: operator.pull(u, v, differentiable=False), v.detach()).z

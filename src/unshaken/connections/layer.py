@@ -122,7 +122,7 @@ class ConnectedLayer(nn.Module):
     connection_step: nn.Parameter | None
     solve_record: SolveRecord | None
 
-    @torch.compiler.disable  # a solve has data-dependent length, and aot_autograd rejects double backward
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a solve has data-dependent length, and aot_autograd rejects double backward
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         _refuse_cache_and_reentrant(self, args, kwargs)
         connection, device = self.connection, hidden_states.device.type
@@ -145,7 +145,7 @@ class ConnectedLayer(nn.Module):
             }
             if precision["enabled"]:
                 stack.enter_context(torch.autocast(device, enabled=False))
-            attention_mask = _argument(type(self), "attention_mask", args, kwargs)
+            attention_mask = _argument(class_of(self), "attention_mask", args, kwargs)
             equation = LayerEquation(
                 call=lambda x: original(x, *args, **kwargs),
                 h=hidden_states if hidden_states.dtype == torch.float64 else hidden_states.float(),
@@ -174,7 +174,7 @@ class ConnectedLayer(nn.Module):
 
 
 def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if _argument(type(layer), "past_key_values", args, kwargs) is not None:
+    if _argument(class_of(layer), "past_key_values", args, kwargs) is not None:
         raise IncompatibleModelError(
             "a connected layer cannot use a key-value cache",
             [("the cache holds keys of a first guess, not of the solution", "call the model with use_cache=False")],
@@ -194,8 +194,13 @@ def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs:
             )
 
 
+def class_of(value: Any) -> Any:
+    """type(value), for functions that keep what they made of a class (mypy does not see that classes are hashable)."""
+    return type(value)
+
+
 @cache
-def _position(layer_class: type[nn.Module], name: str) -> int | None:
+def _position(layer_class: Any, name: str) -> int | None:
     """Where the layer's own forward takes `name` among its positional arguments, behind the hidden state."""
     for base in layer_class.__mro__:
         if "forward" in vars(base) and base is not ConnectedLayer:
@@ -204,7 +209,7 @@ def _position(layer_class: type[nn.Module], name: str) -> int | None:
     return None
 
 
-def _argument(layer_class: type[nn.Module], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _argument(layer_class: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name in kwargs:
         return kwargs[name]
     position = _position(layer_class, name)
@@ -215,14 +220,14 @@ def token_mask(attention_mask: Any, binary: bool = False) -> Tensor | None:
     """(batch, seq) mask of real tokens from whatever mask a layer is given; None where every token is real."""
     if not isinstance(attention_mask, Tensor):
         return None
-    if attention_mask.dim() == 4:  # (batch or 1, heads or 1, queries or 1, keys)
-        attention_mask = attention_mask[:, 0]
+    mask: Tensor = attention_mask
+    if mask.dim() == 4:  # (batch or 1, heads or 1, queries or 1, keys)
+        mask = mask[:, 0]
         # A token is real where it may look at itself: right for causal and for windowed masks too.
-        one_row = attention_mask.shape[1] == 1
-        attention_mask = attention_mask[:, 0] if one_row else attention_mask.diagonal(dim1=1, dim2=2)
-    if attention_mask.is_floating_point() and not binary:
-        attention_mask = attention_mask > torch.finfo(attention_mask.dtype).min / 2
-    return attention_mask != 0
+        mask = mask[:, 0] if mask.shape[1] == 1 else mask.diagonal(dim1=1, dim2=2)
+    if mask.is_floating_point() and not binary:
+        mask = mask > torch.finfo(mask.dtype).min / 2
+    return mask.bool()
 
 
 def _copy_inference_tensors(value: Any) -> Any:

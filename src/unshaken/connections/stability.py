@@ -86,7 +86,7 @@ SOLVER_LADDER: tuple[Solver, ...] = (
 def residual_curves(
     model: nn.Module, batch: Batch, connection: Connection, solvers: tuple[Solver, ...] = SOLVER_LADDER
 ) -> list[ResidualCurve]:
-    """The residual of every layer against evaluations, for each solver, all on the inputs the plain model gives them."""
+    """The residual of every layer against evaluations, for each solver, on the inputs the plain model gives them."""
     with _connected_copy(model, replace(connection, layers="all")) as probe, _equations(probe) as seen, torch.no_grad():
         _pass_plain_states(probe, seen, batch)
         points: dict[tuple[str, str], list[tuple[int, int, float]]] = {}

@@ -14,7 +14,7 @@ from unshaken.connections.auto import connected_class, connected_config_class, p
 from unshaken.connections.backbones import backbone_of, parse_layers, stacks_of
 from unshaken.connections.checks import check
 from unshaken.connections.connection import Connection
-from unshaken.connections.layer import ConnectedLayer, SolveRecord
+from unshaken.connections.layer import ConnectedLayer, SolveRecord, class_of
 from unshaken.errors import IncompatibleModelError, UnshakenError
 
 
@@ -34,8 +34,8 @@ def connect(model: Any, connection: Connection) -> Any:
         raise IncompatibleModelError(type(model).__name__, problems)
     attach(model, connection)
     model.config.connection = connection.to_dict()
-    model.config.__class__ = connected_config_class(type(model.config))
-    _swap_model_class(model, connected_class(type(model)))
+    model.config.__class__ = connected_config_class(class_of(model.config))
+    _swap_model_class(model, connected_class(class_of(model)))
     return model
 
 
@@ -56,7 +56,7 @@ def attach(model: nn.Module, connection: Connection) -> None:
             reference = next(layer.parameters())
             layer.connection_step = nn.Parameter(torch.full((), connection.step, device=reference.device))
         layer.solve_record = None
-        layer.__class__ = connected_class(type(layer))
+        layer.__class__ = connected_class(class_of(layer))
     for module in model.modules():  # a cache would hold keys of first guesses
         config = getattr(module, "config", None)
         if getattr(config, "use_cache", False):

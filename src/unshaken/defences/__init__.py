@@ -6,6 +6,7 @@ In Python they are classes that compose, `ASCC(beta=4) + PTWD()`; on the command
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from unshaken.defences.ascc import ASCC
 from unshaken.defences.base import PLAIN, Compose, Defence, Passes, Regulariser, Step
@@ -23,7 +24,7 @@ from unshaken.defences.swap import SWAP
 from unshaken.defences.weights import release
 from unshaken.names import build
 
-DEFENCES: dict[str, type[Defence]] = {
+DEFENCES: dict[str, Callable[..., Defence]] = {
     "standard": Standard,
     "freelb": FreeLB,
     "smart": SMART,
@@ -33,6 +34,9 @@ DEFENCES: dict[str, type[Defence]] = {
     "infobert": InfoBERT,
     "ascc": ASCC,
     "rift": RIFT,
+    "rift-fast": RIFT.fast,
+    "rift-imdb": RIFT.imdb,
+    "rift-snli": RIFT.snli,
     "swap": SWAP,
     "informative": InformativeTerm,
     "ptwd": PTWD,

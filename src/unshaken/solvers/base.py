@@ -169,13 +169,26 @@ def select(condition: Tensor, if_true: Tensor, if_false: Tensor) -> Tensor:
 def masked(x: Tensor, mask: Tensor | None) -> Tensor:
     """`x` with padding set to zero, flattened to (batch, features)."""
     if mask is not None:
-        x = x * mask.to(x.dtype).reshape(*mask.shape, *[1] * (x.dim() - mask.dim()))
+        x = x * _like(mask, x).to(x.dtype)
     return x.flatten(1)
 
 
 def size(x: Tensor, mask: Tensor | None) -> Tensor:
     """Norm of each example over the tokens that count. (batch, ...) -> (batch,)"""
-    return masked(x, mask).norm(dim=1)
+    norm: Tensor = torch.linalg.vector_norm(masked(x, mask), dim=1)
+    return norm
+
+
+def where_real(mask: Tensor | None, on_tokens: Tensor, on_padding: Tensor) -> Tensor:
+    """Padding has no equation of its own; it gets what it is given here."""
+    if mask is None:
+        return on_tokens
+    return torch.where(_like(mask, on_tokens) != 0, on_tokens, on_padding)
+
+
+def _like(mask: Tensor, x: Tensor) -> Tensor:
+    """(batch, seq) -> (batch, seq, 1, ..., 1)"""
+    return mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim()))
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, masked
+from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, masked, where_real
 
 
 @dataclass
@@ -71,8 +71,4 @@ class Broyden(IterativeSolver):
     def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         memory.update(masked(at.z, mask), at.difference)
         step = -memory.apply(at.difference).reshape(at.z.shape)
-        if mask is None:
-            return at.z + step
-        # Padding has no equation of its own; it follows the plain image.
-        keep = mask.to(torch.bool).reshape(*mask.shape, *[1] * (at.z.dim() - mask.dim()))
-        return torch.where(keep, at.z + step, at.image)
+        return where_real(mask, at.z + step, at.image)

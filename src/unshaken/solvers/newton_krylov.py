@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, expand, masked
+from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, expand, masked, where_real
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,4 @@ class NewtonKrylov(IterativeSolver):
         ridge = 10 * torch.finfo(normal.dtype).eps * torch.eye(self.krylov, dtype=normal.dtype, device=normal.device)
         solved = torch.linalg.solve_ex(normal / scale + ridge, transposed @ target / scale).result  # (batch, krylov, 1)
         step = (torch.stack(basis[:-1], dim=2) @ solved).squeeze(-1).reshape(shape)
-        if mask is None:
-            return at.z + step
-        keep = mask.to(torch.bool).reshape(*mask.shape, *[1] * (at.z.dim() - mask.dim()))
-        return torch.where(keep, at.z + step, at.image)
+        return where_real(mask, at.z + step, at.image)

@@ -18,7 +18,9 @@ class RobustTrainingArguments(TrainingArguments):
     max_length: int = field(default=128, metadata={"help": "Truncation length in tokens."})  # IM-BERT's FLOPs table
     on_nonfinite: str = field(
         default="stop",
-        metadata={"help": "What a NaN or infinite loss does: 'stop' with an error that names the part, or 'skip' the batch."},
+        metadata={
+            "help": "What a NaN or infinite loss does: 'stop' with an error that names the part, or 'skip' the batch."
+        },
     )
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
     save_strategy: str = field(default="epoch", metadata={"help": "When to save: no, steps, epoch or best."})

@@ -14,7 +14,7 @@ from unshaken.examples import Example
 
 @dataclass(frozen=True)
 class TextCollator:
-    """Makes model inputs from `Example`s. The examples travel with the batch, because attacks and defences read words."""
+    """Makes model inputs from `Example`s. The examples travel with the batch, because defences read words."""
 
     tokenizer: Any
     max_length: int = 128

@@ -20,7 +20,7 @@ from transformers import Trainer, TrainerCallback
 
 from unshaken.attacks import Attack, Victim
 from unshaken.connections import connection_of, solve_records
-from unshaken.defences import Defence, Standard
+from unshaken.defences import Defence, Standard, release
 from unshaken.defences.base import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
@@ -53,7 +53,7 @@ class RobustTrainer(Trainer):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         args: RobustTrainingArguments,
         *,
         defence: Defence | None = None,
@@ -94,6 +94,7 @@ class RobustTrainer(Trainer):
         # it would sum the losses of classifiers whose forward takes **kwargs (2 x 4 rows: 4 times the loss of 8 x 1).
         self.model_accepts_loss_kwargs = False
         self.defence = defence if defence is not None else Standard()
+        release(self.model)  # from the weights an earlier defence may have put in
         self.defence.setup(self.model, num_labels=num_labels, tokenizer=processing_class)
         self.defence.to(self.args.device)
         self.selection_attack, self.selection_examples = selection_attack, selection_examples
@@ -125,16 +126,15 @@ class RobustTrainer(Trainer):
             tokenizer=self.processing_class,
             max_length=self.args.max_length,
             progress=self.state.global_step / max(1, self.state.max_steps),
-            backward=lambda loss: self.accelerator.backward(
-                loss * self._weight(labels) / self.current_gradient_accumulation_steps
-            ),
+            backward=lambda loss: self._inner_backward(loss, labels),
             local=lambda: self.accelerator.no_sync(model),
         )
         if return_outputs or not model.training:  # evaluation measures the task, not the defence's surrogate
             outputs = step.forward()
             loss = step.task_loss(outputs.logits)
             return (loss, outputs) if return_outputs else loss
-        parts = self.defence.loss(step)
+        with self.accelerator.autocast():  # teachers and critics of a defence are not inside the wrapped model
+            parts = self.defence.loss(step)
         loss = torch.stack([part.float() for part in parts.values()]).sum()
         if not torch.isfinite(loss):
             loss = self._nonfinite(parts, loss)
@@ -144,7 +144,14 @@ class RobustTrainer(Trainer):
 
     def _weight(self, labels: Tensor) -> float:
         """1 where all micro-batches of a step are equally large; otherwise each counts by its rows."""
-        return len(labels) * self.current_gradient_accumulation_steps / self._rows_in_step
+        micro_batches: int = self.current_gradient_accumulation_steps
+        return len(labels) * micro_batches / self._rows_in_step
+
+    def _inner_backward(self, loss: Tensor, labels: Tensor) -> None:
+        """Backward of a pass that is not the last one of its step."""
+        if not torch.isfinite(loss):
+            loss = self._nonfinite({"inner pass": loss}, loss)
+        self.accelerator.backward(loss * self._weight(labels) / self.current_gradient_accumulation_steps)
 
     def _nonfinite(self, parts: dict[str, Tensor], loss: Tensor) -> Tensor:
         named = ", ".join(f"{name} = {part.item()}" for name, part in parts.items())
@@ -201,7 +208,7 @@ class RobustTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         is_new = self.optimizer is None
-        optimizer = super().create_optimizer(*(() if model is None else (model,)))
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*(() if model is None else (model,)))
         own = [parameter for parameter in self.defence.parameters() if parameter.requires_grad]
         if is_new and own:
             optimizer.add_param_group({"params": own, "weight_decay": self.args.weight_decay})

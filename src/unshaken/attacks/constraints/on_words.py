@@ -168,8 +168,8 @@ def _possible_tags(word: str) -> frozenset[str]:
 def _tagger() -> Callable[[list[str]], list[list[str]]]:
     try:
         # The public tag() leaves out the tagger's own rules of context and morphology.
-        from textblob._text import find_tags  # type: ignore[import-untyped]
-        from textblob.en import lexicon  # type: ignore[import-untyped]
+        from textblob._text import find_tags
+        from textblob.en import lexicon
     except ImportError as error:
         raise UnshakenError(f"PartOfSpeech needs a tagger: pip install textblob ({error})") from error
 

@@ -1,0 +1,30 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Each test process computes on one core; several run side by side.
+JOBS ?= 2
+
+.PHONY: demo test lint clean
+
+# The tested set of versions. torch comes first, so that its CPU build is taken where pip knows one.
+$(VENV)/.done-%: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	touch $@
+
+demo: $(VENV)/.done-demo,report
+	$(BIN)/unshaken demo
+
+test: $(VENV)/.done-test
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu"
+
+lint: $(VENV)/.done-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
