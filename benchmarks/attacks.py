@@ -34,7 +34,9 @@ def victim_with_head(folder: Path | str, sentences: list[tuple[str, int]], **opt
     """An encoder with a linear head fitted by ridge regression, so that margins are those of a trained model."""
     device, dtype = options.get("device", "cpu"), options.get("dtype", torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval().to(device)
+    model = (
+        AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2, dtype=torch.float32).eval().to(device)
+    )
     features = []
     with torch.no_grad():
         for start in range(0, len(sentences), 32):

@@ -1,4 +1,4 @@
-"""A Markdown table from the lines of a trial: `python experiments/defence_table.py trial.jsonl`."""
+"""A Markdown table from the lines of a trial: `python experiments/defence_table.py trial.jsonl ...`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ COLUMNS = (
 )
 
 
-def main(path: str) -> None:
+def table(paths: list[Path], only: tuple[str, ...] = ()) -> str:
+    """Mean and standard deviation over seeds, one row an encoder and defence, in % where it is an accuracy."""
     values: dict[tuple[str, str], dict[tuple[str, str], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for line in read_lines(Path(path)):
+    for line in (line for path in paths for line in read_lines(path)):
         for key, value in line.items():
             if isinstance(value, int | float) and key != "seed":  # a repeated run replaces its first try
                 values[line["encoder"], line["defence"]][line["stage"], key][line["seed"]] = value
-    print(f"| encoder | defence | seeds | {' | '.join(title for *_, title in COLUMNS)} | train s | MiB |")
-    print("|---" * (len(COLUMNS) + 5) + "|")
+    rows = [
+        f"| encoder | defence | seeds | {' | '.join(title for *_, title in COLUMNS)} | train s | MiB |",
+        "|---" * (len(COLUMNS) + 5) + "|",
+    ]
     for (encoder, defence), found in sorted(values.items()):
+        if only and defence not in only:
+            continue
         cells = [spread(found[stage, key], 100) for stage, key, _ in COLUMNS]
         cells += [spread(found["train", "seconds"], 1), spread(found["train", "memory_mib"], 1)]
-        print(f"| {encoder} | {defence} | {len(found['train', 'seconds'])} | {' | '.join(cells)} |")
+        rows.append(f"| {encoder} | {defence} | {len(found['train', 'seconds'])} | {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 def spread(by_seed: dict[int, float], scale: float) -> str:
@@ -43,4 +49,4 @@ def spread(by_seed: dict[int, float], scale: float) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    print(table([Path(name) for name in sys.argv[1:]]))

@@ -315,7 +315,7 @@ def train(run: Run, settings: Settings) -> tuple[Any, Any, dict[str, Any]]:
 
 def make_defence(spec: str, words: Any) -> Any:
     """The defence with its default setting, against the dictionary's substitutions where it reads words."""
-    from unshaken.defences import RIFT, parse
+    from unshaken.defences import parse
 
     defence = parse(spec, allow_paths=True)
     for part in defence.modules():

@@ -1,24 +1,18 @@
-"""Token rows put together from words tokenised once.
+"""Token rows of candidates, put together from words tokenised once.
 
-A BERT tokenizer cuts a text at white space and punctuation before it looks at words, so the pieces of a word between
-such separators never depend on the words around it, and a candidate's tokens are the pieces of its words end to end.
-Where that is not certain (another kind of tokenizer, a word that touches another, special tokens in the text) whole
-texts are tokenised instead. Each clean text is also tokenised whole and compared, so that a wrong guess cannot pass.
+`unshaken.substitutions.pieces` says why the tokens of a candidate are the pieces of its words end to end, and where
+that is not certain. There whole texts are tokenised, and each clean text is compared with the tokenizer's own answer.
 """
 
 from __future__ import annotations
 
-import json
-import string
-import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from unshaken.attacks.model_victim import ModelVictim, Rows
 from unshaken.attacks.space import Space, ragged_arange
+from unshaken.substitutions.pieces import Template, cuts_at_separators, fixed_parts, stand_free
 
 
 class PieceEncoder:
@@ -29,17 +23,10 @@ class PieceEncoder:
         self._pieces: dict[str, list[int]] = {}
         self.usable = self.cuts_at_separators(victim.tokenizer)
         if self.usable:
-            self.template = _template(victim.tokenizer, columns)
+            self.template = Template.of(victim.tokenizer, columns)
             self._special_starts = {token[0] for token in victim.tokenizer.get_added_vocab()}
 
-    @staticmethod
-    def cuts_at_separators(tokenizer: Any) -> bool:
-        """Whether this is a BERT tokenizer: white space and punctuation first, then WordPiece."""
-        if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
-            return False
-        parts = json.loads(tokenizer.backend_tokenizer.to_str())
-        kinds = [(parts.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-        return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
+    cuts_at_separators = staticmethod(cuts_at_separators)
 
     def tables(self, spaces: Sequence[Space]) -> list[PieceTable | None]:
         """The tables of several examples, with two calls of the tokenizer for all of them."""
@@ -71,15 +58,7 @@ class PieceEncoder:
         texts = space.example.texts
         if any(start in text for text in texts for start in self._special_starts):
             return False
-        for column, word in space.places:
-            start, end = space.words[column].spans[word]
-            text = texts[column]
-            if start > 0 and not _is_separator(text[start - 1]):
-                return False
-            if end < len(text) and not _is_separator(text[end]):
-                return False
-        # A mark or an invisible character at the edge of a form could join what stands beside it.
-        return all(not form or (_is_solid(form[0]) and _is_solid(form[-1])) for forms in space.forms for form in forms)
+        return stand_free(texts, space.words, space.places, space.forms)
 
 
 class PieceTable:
@@ -162,50 +141,6 @@ class PieceTable:
         return Rows(ids=ids, types=types, lengths=kept)
 
 
-@dataclass(frozen=True)
-class _Template:
-    """The special tokens around the columns, and the type of each column's own tokens."""
-
-    specials: tuple[tuple[list[int], list[int]], ...]  # tokens and types before each column, and after the last
-    kinds: tuple[int, ...]
-
-
-def _template(tokenizer: Any, columns: int) -> _Template:
-    sample = tokenizer(*["a"] * columns)
-    (body,) = tokenizer("a", add_special_tokens=False)["input_ids"]
-    ids = sample["input_ids"]
-    types = sample.get("token_type_ids") or [0] * len(ids)
-    specials: list[tuple[list[int], list[int]]] = [([], [])]
-    kinds = []
-    for token, kind in zip(ids, types, strict=True):
-        if token == body:
-            kinds.append(kind)
-            specials.append(([], []))
-        else:
-            specials[-1][0].append(token)
-            specials[-1][1].append(kind)
-    return _Template(tuple(specials), tuple(kinds))
-
-
 def _gaps(space: Space) -> list[list[str]]:
     """Of each column, the text before each of its positions and after the last."""
-    gaps: list[list[str]] = [[] for _ in space.words]
-    ends = [0] * len(gaps)
-    for column, word in space.places:
-        start, end = space.words[column].spans[word]
-        gaps[column].append(space.example.texts[column][ends[column] : start])
-        ends[column] = end
-    for column, text in enumerate(space.example.texts):
-        gaps[column].append(text[ends[column] :])
-    return gaps
-
-
-def _is_separator(character: str) -> bool:
-    if character in " \t\n\r" or (character.isascii() and character in string.punctuation):
-        return True
-    category = unicodedata.category(character)
-    return category == "Zs" or category.startswith("P")
-
-
-def _is_solid(character: str) -> bool:
-    return unicodedata.category(character)[0] not in "MCZ"
+    return fixed_parts(space.example.texts, space.words, space.places)

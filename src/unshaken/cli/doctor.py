@@ -106,14 +106,14 @@ def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) ->
     from rich.table import Table
 
     columns = [
-        ("gradient-descent", 6, "descent\nT=5"),
-        ("gradient-descent", 16, "descent\nT=15"),
+        ("gradient-descent", 6, "GD\nT=5"),
+        ("gradient-descent", 16, "GD\nT=15"),
         ("fixed-point", 3, "Picard\n3"),
         ("anderson", 3, "Ander-\nson 3"),
         ("anderson", 5, "Ander-\nson 5"),
         ("anderson", 8, "Ander-\nson 8"),
-        ("broyden", 5, "Broyden\n5"),
-        ("newton-krylov", 8, "Newton-\nKrylov"),
+        ("broyden", 5, "Broy-\nden 5"),
+        ("newton-krylov", 8, "Newton\nKryl."),
     ]
     table = Table(
         title="Relative residual of each layer's equation, worst text",

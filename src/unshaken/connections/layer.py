@@ -42,7 +42,7 @@ class LayerEquation:
     call: Callable[[Tensor], Any]  # the original layer on a hidden state: its whole output
     h: Tensor  # (batch, seq, hidden) float32 or float64
     dtype: torch.dtype  # what the layer takes
-    precision: dict[str, Any]  # the autocast context the layer computes in
+    precision: torch.dtype | None  # what autocast makes the layer compute in; None where it is off
     connection: Connection
     form: str  # "layer" or "increment"
     step: Tensor | float
@@ -57,13 +57,18 @@ class LayerEquation:
             self.layer_of_h()
 
     def layer(self, x: Tensor, *, inner: bool = False) -> Tensor:
-        with self.dropout.replayed(inner=inner), torch.autocast(**self.precision):
+        with self.dropout.replayed(inner=inner), self._autocast():
             output = self.call(x.to(self.dtype))
         self.evaluations += 1
         if isinstance(output, tuple):
             output, self.extras = output[0], output[1:]
         result: Tensor = output.to(self.h.dtype)
         return result
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.precision is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.h.device.type, dtype=self.precision)
 
     def layer_of_h(self) -> Tensor:
         """layer(h), once: the explicit part of every form shares it."""
@@ -138,12 +143,8 @@ class ConnectedLayer(nn.Module):
             if connection.differentiates_twice and torch.is_grad_enabled():
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only kernel with a second derivative
             # Layers run in the caller's precision, the solver's sums and small systems in that of its iterates.
-            precision = {
-                "device_type": device,
-                "dtype": torch.get_autocast_dtype(device),
-                "enabled": torch.is_autocast_enabled(device),
-            }
-            if precision["enabled"]:
+            precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+            if precision is not None:
                 stack.enter_context(torch.autocast(device, enabled=False))
             attention_mask = _argument(class_of(self), "attention_mask", args, kwargs)
             equation = LayerEquation(

@@ -51,33 +51,37 @@ class Anderson(IterativeSolver):
         memory.push(at)
         if len(memory.residuals) == 1:
             return at.z + self.damping * (at.image - at.z) if self.damping < 1 else at.image
-        weights = self._weights(memory.residuals)
-        mixed = combine(weights, memory.images)
+        shares = self._shares(memory.residuals)
+        mixed = combine(shares, memory.images)
         if self.damping < 1:
-            mixed = torch.lerp(combine(weights, memory.points), mixed, self.damping)
+            mixed = torch.lerp(combine(shares, memory.points), mixed, self.damping)
         return mixed
 
-    def _weights(self, residuals: list[Tensor]) -> Tensor:
-        """argmin ||sum_i w_i r_i|| with sum_i w_i = 1, per example. -> (batch, n)
+    def _shares(self, residuals: list[Tensor]) -> Tensor:
+        """The w_i of older iterates that make ||r_n + sum_i w_i (r_i - r_n)|| smallest, per example. -> (batch, n - 1)
 
         Solved for differences to the newest residual, so that the ridge pulls towards the plain step, not towards an
         average over old iterates.
         """
-        newest = residuals[-1][:, None]  # (batch, 1, features)
-        differences = torch.stack(residuals[:-1], dim=1) - newest  # (batch, n - 1, features)
+        newest = residuals[-1]
+        if len(residuals) == 2:  # one unknown: a quotient
+            difference = residuals[0] - newest
+            square = torch.linalg.vecdot(difference, difference)
+            bounded = square * (1 + self.ridge) + torch.finfo(square.dtype).tiny
+            return (-torch.linalg.vecdot(difference, newest) / bounded)[:, None]
+        differences = torch.stack(residuals[:-1], dim=1) - newest[:, None]  # (batch, n - 1, features)
         gram = differences @ differences.transpose(1, 2)
-        slope = differences @ newest.transpose(1, 2)  # (batch, n - 1, 1)
-        scale = gram.diagonal(dim1=1, dim2=2).mean(1).clamp_min(torch.finfo(gram.dtype).tiny)[:, None, None]
-        identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        ridge = self.ridge + torch.finfo(gram.dtype).eps
+        slope = differences @ newest[:, :, None]  # (batch, n - 1, 1)
+        diagonal = gram.diagonal(dim1=1, dim2=2)
+        ridge = (self.ridge + torch.finfo(gram.dtype).eps) * diagonal.mean(1, keepdim=True)
+        diagonal.add_(ridge + torch.finfo(gram.dtype).tiny)
         # solve_ex does not look at the result, so a GPU is not made to wait; a bad solution is caught by the loop.
-        older = -torch.linalg.solve_ex(gram / scale + ridge * identity, slope / scale).result.squeeze(-1)
-        return torch.cat([older, 1 - older.sum(1, keepdim=True)], dim=1)
+        return -torch.linalg.solve_ex(gram, slope).result.squeeze(-1)
 
 
-def combine(weights: Tensor, tensors: list[Tensor]) -> Tensor:
-    """sum_i weights[:, i] * tensors[i]. (batch, n), n x (batch, ...) -> (batch, ...)"""
-    total = expand(weights[:, 0], tensors[0]) * tensors[0]
-    for index, tensor in enumerate(tensors[1:], start=1):
-        total = torch.addcmul(total, expand(weights[:, index], tensor), tensor)
+def combine(shares: Tensor, tensors: list[Tensor]) -> Tensor:
+    """t_n + sum_i shares[:, i] * (t_i - t_n). (batch, n - 1), n x (batch, ...) -> (batch, ...)"""
+    newest = total = tensors[-1]
+    for index, tensor in enumerate(tensors[:-1]):
+        total = torch.addcmul(total, expand(shares[:, index], tensor), tensor - newest)
     return total

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -95,6 +95,41 @@ class IterativeSolver(Solver):
         return None
 
     def __call__(self, g: Map, z0: Tensor, mask: Tensor | None = None) -> Solution:
+        if self.steps == 0:
+            batch = len(z0)
+            return Solution(z0, z0.new_full((batch,), math.nan), z0.new_zeros(batch, dtype=torch.bool), 0)
+        if self.tolerance > 0 or torch.is_grad_enabled():
+            return self._guarded(g, z0, mask)
+        quick = self._unguarded(g, z0, mask)
+        if not bool(quick.diverged.any()):
+            return quick
+        again = self._guarded(g, z0, mask)  # rare: what was spent in vain is counted too
+        return replace(again, evaluations=again.evaluations + quick.evaluations)
+
+    def _unguarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
+        """All steps without a look at the residuals, which are judged once at the end.
+
+        Where no example diverges this is what `_guarded` does, without the many small operations that make a GPU wait.
+        """
+        z, memory, cost = z0, self.new_memory(), Cost()
+        sizes = []
+        scale: Tensor | None = None
+        for _ in range(self.steps):
+            image = g(z)
+            cost.evaluations += 1
+            difference = masked(image - z, mask)
+            residual = torch.linalg.vector_norm(difference, dim=1)
+            sizes.append(residual)
+            if scale is None:
+                scale = size(image, mask)
+            z = self.propose(g, Evaluation(z, image, difference, residual), mask, memory, cost)
+        residuals = torch.stack(sizes) / scale.clamp_min(torch.finfo(z.dtype).tiny)  # type: ignore[union-attr]
+        best = residuals.cummin(0).values
+        bad = ~(residuals <= best * self.growth).all(0) | ~torch.isfinite(z.flatten(1).sum(1))  # NaN compares false
+        return Solution(z, best[-1], bad, cost.evaluations)
+
+    def _guarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
+        """Step by step: each example is frozen when it is done, and put back to its best iterate when it diverges."""
         batch = z0.shape[0]
         z, memory, cost = z0, self.new_memory(), Cost()
         diverged = bad = z0.new_zeros(batch, dtype=torch.bool)
@@ -129,8 +164,7 @@ class IterativeSolver(Solver):
                 done = arrived if done is None else done | arrived
                 if bool(done.all()):
                     break
-        if best is None:
-            return Solution(z0, z0.new_full((batch,), math.nan), diverged, 0)
+        assert best is not None  # there is at least one step
         z = select(bad, best.z, z)  # the last step from a diverged iterate was never checked: keep the best one
         return Solution(z, best.residual.detach(), diverged, cost.evaluations, cost.vjps)
 

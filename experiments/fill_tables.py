@@ -1,0 +1,145 @@
+"""Fill the tables of README and docs from the results kept in this folder.
+
+    python experiments/fill_tables.py            # write them
+    python experiments/fill_tables.py --check    # say which page is stale, and fail
+
+A page marks a table's place with `<!-- name -->` and `<!-- /name -->`. No number of a table is typed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from defence_table import table as trial_table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+MAIN = ("standard", "freelb", "ascc", "rift", "rift-fast", "swap", "swap+informative")
+
+
+def grid(heading: list[str], rows: list[list[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def trial(only: tuple[str, ...] = ()) -> str:
+    folder = HERE / "defence_trial"
+    return trial_table([folder / "minilm.jsonl", folder / "gte.jsonl"], only)
+
+
+def swap_variants() -> str:
+    return trial_table([HERE / "defence_trial" / "swap-variants.jsonl"])
+
+
+def load(name: str) -> Any:
+    return json.loads((HERE / "benchmarks" / name).read_text(encoding="utf-8"))
+
+
+def residuals() -> str:
+    """Worst relative residual of each layer, by solver and evaluations."""
+    found = load("doctor-minilm.json")
+    curves = {
+        (row["layer"], row["solver"]): dict(zip(row["evaluations"], row["residuals"], strict=True))
+        for row in found["residuals"]
+    }
+    columns = [("gradient-descent", 6, "descent T=5"), ("gradient-descent", 16, "descent T=15")]
+    columns += [("fixed-point", 3, "Picard 3"), *(("anderson", n, f"Anderson {n}") for n in (1, 2, 3, 5, 8))]
+    columns += [("broyden", 5, "Broyden 5"), ("newton-krylov", 8, "Newton-Krylov 2 x 3")]
+    rows = [
+        [layer, number(sigma, 1), *(number(curves[layer, solver][count], 3) for solver, count, _ in columns)]
+        for layer, sigma in found["lipschitz"].items()
+    ]
+    return grid(["layer", "Lipschitz", *(title for *_, title in columns)], rows)
+
+
+def growth() -> str:
+    rows = load("doctor-minilm.json")["growth"]
+    return grid(
+        ["connection", *(f"state {index}" for index in range(len(rows[0]["ratios"])))],
+        [[row["name"], *(number(ratio) for ratio in row["ratios"])] for row in rows],
+    )
+
+
+def connections(name: str) -> str:
+    found = load(name)
+    rows = [
+        [
+            row["layers"],
+            row["configuration"],
+            number(row["inference_ratio"]),
+            number(row["training_ratio"]),
+            number(row["memory_ratio"]),
+            number(row["worst_residual"], 4),
+        ]
+        for row in found["rows"]
+    ]
+    heading = ["layers", "configuration", "inference", "training step", "training memory", "worst residual"]
+    return caption(found["about"]) + grid(heading, rows)
+
+
+def defences(name: str) -> str:
+    found = load(name)
+    rows = [
+        [
+            row["defence"],
+            number(row["ratio"]),
+            number(row.get("bar")),
+            number(row.get("memory")),
+            number(row.get("passes")),
+        ]
+        for row in found["rows"]
+    ]
+    return caption(found["about"]) + grid(["defence", "step", "bar", "memory", "declared passes"], rows)
+
+
+def caption(about: dict[str, Any]) -> str:
+    shown = ", ".join(f"{key} {value}" for key, value in about.items() if value not in (False, None))
+    return f"{shown}\n\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "trial": lambda: trial(MAIN),
+    "trial-all": trial,
+    "swap-variants": swap_variants,
+    "residuals": residuals,
+    "growth": growth,
+    "connections-cpu": lambda: connections("cpu/connections.json"),
+    "connections-gpu": lambda: connections("gpu/connections.json"),
+    "connections-gpu-bf16": lambda: connections("gpu/connections_bf16_256.json"),
+    "defences-cpu": lambda: defences("cpu/defences.json"),
+    "defences-gpu": lambda: defences("gpu/defences.json"),
+}
+
+
+def filled(text: str) -> str:
+    def fill(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return f"<!-- {name} -->\n\n{TABLES[name]()}\n\n<!-- /{name} -->"
+
+    return re.sub(r"<!-- ([a-z0-9-]+) -->\n.*?<!-- /\1 -->", fill, text, flags=re.DOTALL)
+
+
+def main(check: bool) -> int:
+    stale = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        new = filled(text)
+        if new != text:
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(new, encoding="utf-8")
+    print(("stale: " if check else "filled: ") + (", ".join(stale) or "none"))
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))

@@ -1,0 +1,229 @@
+"""The command line as a user meets it: real commands on a tiny model, and one line for every mistake."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, GPT2Config
+
+from unshaken.cli import main
+from unshaken.cli.listing import KINDS
+from unshaken.embedded import minilm_path
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> str:
+    """A random two-layer BERT with MiniLM's tokenizer."""
+    folder = tmp_path_factory.mktemp("tiny")
+    AutoTokenizer.from_pretrained(minilm_path()).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def reviews(tmp_path) -> Path:
+    words = (("good", "pos"), ("bad", "neg"))
+    return write(
+        tmp_path / "reviews.csv", [(f"{word} film number {n}", label) for n in range(12) for word, label in words]
+    )
+
+
+def write(path: Path, rows: list[tuple[str, str]], header: tuple[str, str] = ("text", "label")) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+def run(monkeypatch, capsys, *arguments: object) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["unshaken", *map(str, arguments)])
+    try:
+        main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def complaint(err: str) -> str:
+    """The one line of an error; progress bars of other libraries may stand before it."""
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, err
+    assert err.strip().splitlines()[-1] == lines[0]
+    assert "Traceback" not in err
+    return lines[0]
+
+
+def test_help_imports_nothing_heavy():
+    heavy = ("torch", "transformers", "numpy", "scipy", "datasets")
+    program = f"import sys, unshaken.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_names_every_command(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "--help")
+    assert code == 0
+    assert all(name in out for name in ("demo", "train", "attack", "evaluate", "report", "doctor", "list"))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_list_knows_every_kind(monkeypatch, capsys, kind):
+    code, out, _ = run(monkeypatch, capsys, "list", kind)
+    assert code == 0
+    assert len(out.splitlines()) >= 4
+
+
+def test_train_writes_a_model_a_record_a_card_and_a_report(monkeypatch, capsys, tiny, reviews, tmp_path):
+    out = tmp_path / "run"
+    common = ["train", "--task", reviews, "--model", tiny, "--out", out, "--cpu", "--epochs", 1, "--batch-size", 4]
+    changes = ["--connection", "im-bert", "--layers", "2", "--solver", "anderson:steps=2"]
+    code, text, err = run(monkeypatch, capsys, *common, *changes, "--defence", "freelb:steps=2+ptwd")
+    assert code == 0, err
+    assert "Report:" in text
+    config = json.loads((out / "model" / "config.json").read_text())
+    assert config["model_type"] == "unshaken-bert"
+    assert config["connection"]["solver"]["steps"] == 2
+    record = json.loads((out / "model" / "unshaken_training.json").read_text())
+    assert [part["name"] for part in record["details"]["defence"]] == ["FreeLB", "PTWD"]
+    assert "IM-BERT" in (out / "model" / "README.md").read_text()
+    assert (out / "report.html").is_file()
+    assert not list(tmp_path.rglob("*.part"))
+    code, _, err = run(monkeypatch, capsys, *common)
+    assert code == 2
+    assert "--resume" in complaint(err)
+    attack = ["attack", out / "model", "--task", reviews, "--attack", "random", "-n", 4, "--out", tmp_path / "attacked"]
+    code, _, err = run(monkeypatch, capsys, *attack, "--device", "cpu")
+    assert code == 0, err
+    assert list((tmp_path / "attacked").glob("*.jsonl"))
+
+
+def test_a_resumed_training_ends_like_an_uninterrupted_one(monkeypatch, capsys, tiny, reviews, tmp_path):
+    def train(out: Path, *extra: object) -> int:
+        common = ["train", "--task", reviews, "--model", tiny, "--out", out, "--cpu", "--epochs", 2, "--batch-size", 4]
+        return run(monkeypatch, capsys, *common, *extra)[0]
+
+    assert train(tmp_path / "whole") == 0
+    assert train(tmp_path / "cut") == 0
+    checkpoints = (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")
+    last = max(checkpoints, key=lambda path: int(path.name.split("-")[1]))
+    for path in last.iterdir():  # as if the run had been killed after its first epoch
+        path.unlink()
+    last.rmdir()
+    assert train(tmp_path / "cut", "--resume") == 0
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
+
+
+def test_doctor_measures_every_layer(monkeypatch, capsys, tiny, tmp_path):
+    code, out, err = run(monkeypatch, capsys, "doctor", tiny, "--out", tmp_path / "doctor")
+    assert code == 0, err
+    assert "Recommended: Connection(solver=Anderson(steps=" in out
+    found = json.loads((tmp_path / "doctor" / "doctor.json").read_text())
+    assert sorted(found["lipschitz"]) == ["1", "2"]
+    solvers = {row["solver"] for row in found["residuals"]}
+    assert solvers == {"gradient-descent", "fixed-point", "anderson", "broyden", "newton-krylov"}
+    assert (tmp_path / "doctor" / "stability-regions.svg").is_file()
+
+
+def test_demo_does_the_main_job(tmp_path):
+    """The whole demo in its small form, as a user starts it."""
+    command = [sys.executable, "-m", "unshaken", "demo", "--fast", "--out", str(tmp_path / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name in ("plain", "IM-BERT", "RIFT", "SWAP"):
+        assert name in done.stdout
+        assert (tmp_path / "demo" / name.lower() / "model" / "model.safetensors").is_file()
+    report = json.loads((tmp_path / "demo" / "report.json").read_text())
+    assert len(report["evaluations"]) == 8
+    assert (tmp_path / "demo" / "report.html").as_uri() in done.stdout
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert again.returncode == 2
+    assert "--out" in complaint(again.stderr)
+
+
+# ------------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--layers", "9"], "layers are 1 to 2"),
+        (["--layers", ""], "not a number"),
+        (["--connection", "im-birt"], "did you mean 'im-bert'"),
+        (["--defence", "rifft"], "did you mean 'rift'"),
+        (["--defence", "swap:variant=3"], "did you mean 'variants'"),
+        (["--defence", "ascc+freelb"], "each of these is a whole objective"),
+        (["--solver", "andersen"], "did you mean 'anderson'"),
+        (["--solver", "anderson:steps=-1"], "steps"),
+        (["--label-column", "lable"], "label"),
+        (["--text-column", "body"], "body"),
+        (["--select-by", "pws"], "did you mean 'pwws'"),
+    ],
+)
+def test_a_mistake_in_train_is_one_line(monkeypatch, capsys, tiny, reviews, tmp_path, arguments, message):
+    out = tmp_path / "run"
+    command = ["train", "--task", reviews, "--model", tiny, "--out", out, "--cpu", "--connection", "im-bert"]
+    code, _, err = run(monkeypatch, capsys, *command, *arguments)
+    assert code == 2
+    assert message in complaint(err)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "no rows"),
+        ([(f"good {n}", "pos") for n in range(9)], "class"),
+        ([("good film", "pos"), ("", "neg"), ("bad", "neg")], "row"),
+    ],
+)
+def test_data_that_cannot_be_trained_on(monkeypatch, capsys, tiny, tmp_path, rows, message):
+    path, out = write(tmp_path / "odd.csv", rows), tmp_path / "run"
+    code, _, err = run(monkeypatch, capsys, "train", "--task", path, "--model", tiny, "--out", out, "--cpu")
+    assert code == 2
+    assert message in complaint(err)
+    assert not out.exists()
+
+
+def test_files_and_models_that_are_not_there(monkeypatch, capsys, tiny, reviews, tmp_path):
+    for arguments in (
+        ["train", "--task", tmp_path / "none.csv", "--model", tiny],
+        ["train", "--task", reviews, "--model", tmp_path / "no-model"],
+        ["train", "--task", "sst22", "--model", tiny],
+        ["attack", tmp_path / "no-model", "--task", reviews],
+        ["evaluate", tmp_path / "no-model", "--task", reviews],
+        ["report", tmp_path / "none"],
+        ["doctor", tmp_path / "no-model"],
+        ["list", "defenses"],
+    ):
+        code, _, err = run(monkeypatch, capsys, *arguments)
+        assert code == 2, (arguments, err)
+        complaint(err)
+
+
+def test_a_folder_without_weights(monkeypatch, capsys, tiny, tmp_path):
+    folder = tmp_path / "other"
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(folder)
+    GPT2Config(n_embd=8, n_layer=1, n_head=1).save_pretrained(folder)
+    code, _, err = run(monkeypatch, capsys, "doctor", folder)
+    assert code == 2
+    assert "cannot load the model" in complaint(err)
+
+
+def test_an_output_folder_that_cannot_be_written(monkeypatch, capsys, tiny, reviews, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    command = ["train", "--task", reviews, "--model", tiny, "--out", blocked, "--cpu", "--epochs", 1]
+    code, _, err = run(monkeypatch, capsys, *command)
+    assert code == 2
+    assert "file" in complaint(err)
+    assert blocked.read_text() == "in the way"
