@@ -11,11 +11,12 @@ import sys
 from functools import cache
 from typing import Any
 
+import torch
 from torch import nn
 
-from unshaken.connections.backbones import BACKBONES
+from unshaken.connections.backbones import BACKBONES, backbone_of, parse_layers, stacks_of
 from unshaken.connections.connection import Connection
-from unshaken.connections.layer import ConnectedLayer
+from unshaken.connections.layer import ConnectedLayer, class_of
 
 _PREFIX = "Connected"
 
@@ -61,12 +62,35 @@ def connected_class(plain: Any) -> type:
     def __init__(self: nn.Module, config: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         plain.__init__(self, config, *args, **kwargs)
         if getattr(config, "connection", None) is not None:
-            from unshaken.connections.surgery import attach  # surgery needs these classes to connect a model
-
             attach(self, Connection.from_dict(config.connection))
 
     body = {"config_class": config_class, "unshaken_plain_class": plain, "__init__": __init__}
     return _publish(_PREFIX + plain.__name__, (plain,), {**body, "__annotations__": {"config": config_class}})
+
+
+def attach(model: nn.Module, connection: Connection) -> None:
+    """Turn the chosen layers into connected ones. Layers that are connected already stay as they are."""
+    backbone, stacks = backbone_of(model), stacks_of(model)
+    form = connection.form
+    if form == "auto":
+        form = "increment" if backbone.pre_norm else "layer"
+    for stack, number in parse_layers(connection.layers, {name: len(layers) for name, layers in stacks.items()}):
+        layer: Any = stacks[stack][number - 1]
+        if isinstance(layer, ConnectedLayer):
+            continue
+        layer.connection, layer.connection_form = connection, form
+        layer.connection_mask_is_binary = backbone.binary_mask
+        layer.connection_step = None
+        if connection.learn_step:
+            reference = next(layer.parameters())
+            layer.connection_step = nn.Parameter(torch.full((), connection.step, device=reference.device))
+        layer.solve_record = None
+        layer.__class__ = connected_class(class_of(layer))
+    for module in model.modules():  # a cache would hold keys of first guesses
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", False):
+            module.cache_before_connection = True  # type: ignore[assignment]
+            config.use_cache = False  # type: ignore[union-attr]
 
 
 def __getattr__(name: str) -> Any:

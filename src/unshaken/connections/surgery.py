@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 
-from unshaken.connections.auto import connected_class, connected_config_class, plain_class
-from unshaken.connections.backbones import backbone_of, parse_layers, stacks_of
+from unshaken.connections.auto import attach, connected_class, connected_config_class, plain_class
+from unshaken.connections.backbones import stacks_of
 from unshaken.connections.checks import check
 from unshaken.connections.connection import Connection
 from unshaken.connections.layer import ConnectedLayer, SolveRecord, class_of
@@ -37,31 +36,6 @@ def connect(model: Any, connection: Connection) -> Any:
     model.config.__class__ = connected_config_class(class_of(model.config))
     _swap_model_class(model, connected_class(class_of(model)))
     return model
-
-
-def attach(model: nn.Module, connection: Connection) -> None:
-    """Turn the chosen layers into connected ones. Layers that are connected already stay as they are."""
-    backbone, stacks = backbone_of(model), stacks_of(model)
-    form = connection.form
-    if form == "auto":
-        form = "increment" if backbone.pre_norm else "layer"
-    for stack, number in parse_layers(connection.layers, {name: len(layers) for name, layers in stacks.items()}):
-        layer: Any = stacks[stack][number - 1]
-        if isinstance(layer, ConnectedLayer):
-            continue
-        layer.connection, layer.connection_form = connection, form
-        layer.connection_mask_is_binary = backbone.binary_mask
-        layer.connection_step = None
-        if connection.learn_step:
-            reference = next(layer.parameters())
-            layer.connection_step = nn.Parameter(torch.full((), connection.step, device=reference.device))
-        layer.solve_record = None
-        layer.__class__ = connected_class(class_of(layer))
-    for module in model.modules():  # a cache would hold keys of first guesses
-        config = getattr(module, "config", None)
-        if getattr(config, "use_cache", False):
-            module.cache_before_connection = True  # type: ignore[assignment]
-            config.use_cache = False  # type: ignore[union-attr]
 
 
 def disconnect(model: Any) -> Any:
