@@ -14,22 +14,13 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
-import itertools
-import json
-import os
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces itself on stderr
-
 import torch
-import transformers
+from harness import is_wanted, parser, peak_memory, prepare, save, seconds, texts_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken.defences import (
@@ -50,9 +41,6 @@ from unshaken.defences import (
     Step,
 )
 from unshaken.examples import Example
-
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
 
 # The name, how to make it from a substitution set, and the ratio it may cost at most.
 ROWS: list[tuple[str, Callable[[Any], Defence], float | None]] = [
@@ -92,36 +80,13 @@ class Training:
         loss.backward()
 
     def seconds(self) -> float:
-        clock = time.perf_counter if self.device == "cuda" else time.process_time
-        self._wait()
-        start = clock()
-        self.step()
-        self._wait()
-        return clock() - start
-
-    def _wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
+        return seconds(self.step, self.device)
 
     def peak_memory(self) -> int:
         """Bytes above what is held between steps."""
         self.model.zero_grad(set_to_none=True)
         self.defence.zero_grad(set_to_none=True)
-        gc.collect()
-        if self.device != "cuda":
-            return peak_allocated(self.step)
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        self.step()
-        return int(torch.cuda.max_memory_allocated() - before)
-
-
-def peak_allocated(function: Callable[[], None]) -> int:
-    """The most bytes of tensors alive at once above those before, from the profiler's allocation events."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        function()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    return max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+        return peak_memory(self.step, self.device)
 
 
 def batch_of(tokenizer: Any, texts: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
@@ -147,7 +112,6 @@ def batch_of(tokenizer: Any, texts: list[str], arguments: argparse.Namespace) ->
 
 
 def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     model = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
     batch = batch_of(tokenizer, texts_of(arguments), arguments)
@@ -157,7 +121,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     plain_memory = plain.peak_memory()
     rows = []
     for name, make, bar in ROWS:
-        if arguments.only and not any(word.lower() in name.lower() for word in arguments.only):
+        if not is_wanted(name, arguments):
             continue
         defended = Training(make(substitutions_of(arguments)), copy.deepcopy(model), batch, arguments)
         for _ in range(arguments.warm_up):
@@ -191,14 +155,6 @@ def holds(row: dict[str, Any]) -> bool:
     return row["bar"] is None or row["ratio"] <= row["bar"]
 
 
-def texts_of(arguments: argparse.Namespace) -> list[str]:
-    if arguments.texts:
-        return Path(arguments.texts).read_text(encoding="utf-8").splitlines()
-    from unshaken import load_task
-
-    return [example.texts[0] for example in load_task("rotten-tomatoes").test[:400]]
-
-
 def substitutions_of(arguments: argparse.Namespace) -> Any:
     """A dictionary file where one is given, otherwise the set that defences take by default."""
     if arguments.substitutions is None:
@@ -209,38 +165,13 @@ def substitutions_of(arguments: argparse.Namespace) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="folder of an encoder; MiniLM-L6 from its wheel by default")
-    parser.add_argument("--texts", help="text file, one text a line; Rotten Tomatoes from its wheel by default")
-    parser.add_argument("--substitutions", help="dictionary file; WordNet by default")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--length", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--warm-up", type=int, default=2)
-    parser.add_argument("--only", nargs="+", help="words of which a defence's name must contain one")
-    parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--out", help="write the rows as JSON")
-    arguments = parser.parse_args()
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    if arguments.model is None:
-        from unshaken.embedded import minilm_path
-
-        arguments.model = str(minilm_path())
+    options = parser(__doc__)
+    options.add_argument("--substitutions", help="dictionary file; WordNet by default")
+    options.add_argument("--warm-up", type=int, default=2)
+    arguments = options.parse_args()
+    prepare(arguments)
     rows = measure(arguments)
-    if arguments.out:
-        about = {
-            "model": Path(arguments.model).name,
-            "device": torch.cuda.get_device_name() if arguments.device == "cuda" else platform.machine(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "batch": arguments.batch,
-            "length": arguments.length,
-            "bf16": arguments.bf16,
-        }
-        Path(arguments.out).write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    save(arguments, rows)
     sys.exit(0 if all(holds(row) for row in rows) else 1)
 
 
