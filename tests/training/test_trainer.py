@@ -17,6 +17,7 @@ from unshaken.attacks import PWWS
 from unshaken.defences import Defence, FreeLB, Standard
 from unshaken.solvers import Anderson
 from unshaken.substitutions.dictionary import Dictionary
+from unshaken.training import DistanceToPretrained
 
 WORDS = [
     "[PAD]",
@@ -150,6 +151,25 @@ def test_the_log_names_loss_parts_residuals_and_evaluations(tmp_path, tokenizer)
     assert rows[0]["evaluations_layer_2"] == 3
     assert 0 < rows[0]["residual_layer_2"] < 1
     assert "residual_layer_1" not in rows[0]
+
+
+def test_the_distance_to_the_pretrained_weights_is_logged(tmp_path, tokenizer):
+    start = {name: weight.clone() for name, weight in network().base_model.state_dict().items()}
+    trainer = RobustTrainer(
+        network(),
+        arguments(tmp_path),
+        processing_class=tokenizer,
+        train_dataset=reviews(32),
+        callbacks=[DistanceToPretrained()],
+    )
+    trainer.train()
+    logged = [row["distance_to_pretrained"] for row in trainer.state.log_history if "distance_to_pretrained" in row]
+    end = trainer.model.base_model.state_dict()
+    parameters = [name for name, _ in trainer.model.base_model.named_parameters()]
+    moved = torch.cat([(end[name] - start[name]).flatten() for name in parameters]).norm()
+    size = torch.cat([start[name].flatten() for name in parameters]).norm()
+    assert len(logged) == 4
+    assert logged[-1] == pytest.approx(float(moved / size), rel=1e-4)
 
 
 def test_tensorboard_gets_the_same_numbers(tmp_path, tokenizer, monkeypatch):
