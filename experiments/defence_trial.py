@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]  # runs from a checkout; `experiments.swap_variants:Name` is importable
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]  # runs from a checkout; a path in it can name a defence of one's own
 
 # Slowest first, so that no long run is left alone at the end. Everything has its default setting.
 DEFENCES = (

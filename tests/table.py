@@ -85,6 +85,12 @@ def defences() -> list[DefenceRow]:
             without_noise=lambda: SWAP(substitutions=words),
         ),
         DefenceRow(
+            name="swap-greedy",  # its memory depends on what was seen before, so on how rows are dealt out
+            make=lambda: SWAP(substitutions=words, greed=0.7),
+            reads_texts=True,
+            regression=False,
+        ),
+        DefenceRow(
             name="swap-informative",
             make=lambda: SWAP(substitutions=words, variants=2) + InformativeTerm(alpha=0.2),
             reads_texts=True,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +12,9 @@ from tiny import gradients, ready, run, tiny_model
 from tiny_texts import TEXTS, text_step, tokenizer
 
 from unshaken.defences import SWAP
+from unshaken.defences.swap import MOMENTUM
 from unshaken.errors import UnshakenError
+from unshaken.examples import Example
 from unshaken.substitutions.dictionary import Dictionary
 
 WORDS = Dictionary(
@@ -49,9 +54,9 @@ def test_the_choice_is_made_without_dropout() -> None:
     defence = ready(SWAP(substitutions=WORDS), model, tokenizer())
     variants = step.encode(defence.draw(step, step.examples))
     torch.manual_seed(1)
-    first = defence.worst(step, variants)
+    first = defence.losses(step, variants)
     torch.manual_seed(2)
-    assert torch.equal(first, defence.worst(step, variants))
+    assert torch.equal(first, defence.losses(step, variants))
     assert model.training
 
 
@@ -76,8 +81,53 @@ def test_rate_and_columns() -> None:
     assert every.passes().forward == 2  # with one variant there is nothing to compare
 
 
+def test_draws_are_even_and_unrelated() -> None:
+    model = tiny_model()
+    words = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"]})
+    defence = ready(SWAP(substitutions=words, variants=2, rate=0.6), model, tokenizer())
+    examples = [Example(id=str(number), texts=("good bad",), label=0) for number in range(4000)]
+    drawn = Counter(defence.draw(text_step(model), examples))
+    shares = {"good": 0.4, "fine": 0.3, "great": 0.3, "bad": 0.4, "poor": 0.3, "awful": 0.3}
+    assert len(drawn) == 9
+    for (text,), count in drawn.items():
+        first, second = text.split()
+        assert count / 8000 == pytest.approx(shares[first] * shares[second], abs=0.015)
+
+
+def test_greed_prefers_what_raised_the_loss_of_its_label() -> None:
+    model = tiny_model()
+    words = Dictionary(entries={"film": ["movie", "end", "plot"]})
+    defence = ready(SWAP(substitutions=words, variants=3, rate=1.0, greed=1.0), model, tokenizer())
+    assert defence.gains.dtype == torch.float32
+    examples = [Example(id=str(label), texts=("The Film",), label=label) for label in (0, 1)]
+    step = text_step(model)
+    choices = np.array([[1, 1], [2, 2], [3, 3]])  # of each variant, at each example's one place
+    defence.remember(examples, choices, torch.tensor([[0.0, 3.0], [1.0, 0.0], [5.0, 0.0]]))
+    assert defence.draw(step, examples) == [("The Plot",), ("The Movie",)] * 3
+    torch.testing.assert_close(defence.gains[defence.gains != 0].sum(), torch.tensor(0.0))  # gains are above the mean
+
+    other = ready(SWAP(substitutions=words, variants=3, rate=1.0, greed=1.0), model, tokenizer())
+    other.load_state_dict(defence.state_dict())
+    assert other.draw(step, examples) == defence.draw(step, examples)
+    known = defence.gains.clone()
+    defence.remember(examples, choices, torch.full((3, 2), torch.nan))
+    assert torch.equal(defence.gains, known)
+
+
+def test_repeated_sightings_count_as_one_after_the_other() -> None:
+    model = tiny_model()
+    defence = ready(SWAP(substitutions=WORDS, variants=2, greed=0.5), model, tokenizer())
+    examples = [Example(id=str(number), texts=("film",), label=0) for number in range(2)]
+    defence.remember(examples, np.array([[1, 1], [0, 0]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
+    expected = 0.0
+    for _ in range(2):
+        expected += MOMENTUM * (0.5 - expected)
+    assert defence.gains.max().item() == pytest.approx(expected)
+    assert defence.gains.count_nonzero() == 1
+
+
 def test_bad_input() -> None:
-    for options in ({"variants": 0}, {"rate": 0.0}, {"rate": 1.5}):
+    for options in ({"variants": 0}, {"rate": 0.0}, {"rate": 1.5}, {"greed": -0.1}, {"greed": 0.5, "variants": 1}):
         with pytest.raises(UnshakenError):
             SWAP(**options)
     model = tiny_model()

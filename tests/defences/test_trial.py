@@ -1,4 +1,4 @@
-"""The trial of all defences: its names build, its files survive a kill, and the contenders of SWAP train."""
+"""The trial of all defences: its names build, and its files survive a kill."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tiny import ready, run, tiny_model
-from tiny_texts import text_step, tokenizer
 
 from unshaken.defences import SWAP
 from unshaken.substitutions import Dictionary
@@ -60,13 +58,8 @@ def test_a_killed_trial_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert trial.finished_keys(out) == {"e/swap/0"}
 
 
-@pytest.mark.parametrize("name", ["Memory", "Guided", "GuidedMemory", "Ramp", "Margin", "Labelled", "Detached"])
-def test_contenders_cost_what_swap_costs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    contender = getattr(load("swap_variants", monkeypatch), name)
-    model = tiny_model()
-    defence = ready(contender(substitutions=WORDS), model, tokenizer())
-    assert defence.passes().cost == SWAP().passes().cost
-    for number in range(2):
-        parts, gradients = run(defence, text_step(model, progress=number / 2))
-        assert parts["swap"] > 0
-        assert len(gradients) == len(list(model.parameters()))
+def test_options_of_a_defence_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    defence = load("defence_trial", monkeypatch).make_defence("swap:greed=0.7", WORDS)
+    assert isinstance(defence, SWAP)
+    assert (defence.greed, defence.substitutions) == (0.7, WORDS)
+    assert defence.passes() == SWAP().passes()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,9 +17,11 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull import REMEMBERED, TouchedWords
+from unshaken.substitutions.pieces import Array, WordingEncoder, Wordings
 from unshaken.substitutions.words import segment
 
-Choices = tuple[tuple[int, tuple[str, ...]], ...]  # attackable positions of one text, with their substitutes
+MEMORY = 2**18  # gains kept, 1 MiB: three times the swaps of SST-2 with counter-fitted neighbours
+MOMENTUM = 0.3  # a gain follows the last few sightings of its swap, because the model it was measured on moves
 
 
 @dataclass(eq=False, kw_only=True)
@@ -31,6 +34,11 @@ class SWAP(Defence):
     real texts with the tokenizer's own pieces, any number of them; nothing is mixed or approximated. They are compared
     in one forward pass without gradients or dropout.
 
+    With `greed` it remembers, for each label, word and substitute, by how much variants with that swap lost more than
+    the other variants of their text, and prefers the substitute that hurt most. That costs no pass. Swaps share a fixed
+    number of entries by hash. The memory is saved in checkpoints. Each process of a distributed run keeps its own, and
+    a resumed one starts with that of the first process.
+
     Paper: ours.
     Relations: ASCC searches mixtures of embeddings by gradient; SWAP samples texts, as an attacker must write them.
     Cost: 2 forward and backward passes and `variants` forward passes; with one variant there is nothing to compare.
@@ -40,8 +48,11 @@ class SWAP(Defence):
         variants: Rewordings drawn of each text.
         rate: Probability that an attackable word is replaced.
         beta: Weight of the KL term.
+        greed: Probability that a replaced word takes the substitute that raised the loss most before, instead of a
+            random one.
         columns: Which texts of a pair may change; all where None.
-        seed: Draws depend on it, on the example and on the progress of training, not on the batch around the example.
+        seed: Draws depend on it, on the example and on the progress of training, not on the batch around the example;
+            what greed prefers depends on all that was seen before.
 
     Example:
         >>> defence = SWAP(substitutions=Dictionary.load("neighbours.json"), variants=4)
@@ -51,6 +62,7 @@ class SWAP(Defence):
     variants: int = 4
     rate: float = 0.5
     beta: float = 5.0
+    greed: float = 0.0
     columns: tuple[int, ...] | None = None
     seed: int = 0
 
@@ -62,8 +74,16 @@ class SWAP(Defence):
             raise UnshakenError(f"variants is {self.variants}; SWAP needs at least 1")
         if not 0 < self.rate <= 1:
             raise UnshakenError(f"rate is {self.rate}; it is a probability above 0")
-        self._choices: dict[str, Choices] = {}
+        if not 0 <= self.greed <= 1:
+            raise UnshakenError(f"greed is {self.greed}; it is a probability")
+        if self.greed and self.variants == 1:
+            raise UnshakenError("greed learns from comparing variants, and there is 1; SWAP needs at least 2 for it")
+        self._wordings: dict[tuple[str, ...], Wordings] = {}
+        self._encoder: WordingEncoder | None = None
         self._touched: TouchedWords | None = None
+        if self.greed:
+            self.gains: Tensor
+            self.register_buffer("gains", torch.zeros(MEMORY))
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         self.substitutions = resolve(self.substitutions)
@@ -74,57 +94,132 @@ class SWAP(Defence):
         examples = step.require_examples("SWAP")
         rows = len(examples)
         # Clean texts and variants are encoded together: all have one width, and rows can be picked on the device.
-        encoded = step.encode([*(example.texts for example in examples), *self.draw(step, examples)])
+        encoded, choices = self.encode(step, examples)
         variants = {name: values[rows:] for name, values in encoded.items()}
-        chosen = self.worst(step, variants)
-        both = {name: torch.cat([values[:rows], variants[name][chosen]]) for name, values in encoded.items()}
+        losses = self.losses(step, variants)
+        worst = losses.argmax(0) * rows + torch.arange(rows, device=losses.device)  # (batch,)
+        both = {name: torch.cat([values[:rows], variants[name][worst]]) for name, values in encoded.items()}
         clean, adversarial = publish_halves(step, step.forward(**both))
-        return {"task": step.task_loss(clean.logits), "swap": self.beta * self.penalty(step, clean, adversarial)}
+        parts = {"task": step.task_loss(clean.logits), "swap": self.beta * agreement(clean, adversarial)}
+        if self.greed:  # last, so that the device has all its work before we wait for the losses
+            self.remember(examples, choices, losses)
+        return parts
 
     def passes(self) -> Passes:
         return Passes(forward=2 + (self.variants if self.variants > 1 else 0), activations=2, weights=2)
 
     def draw(self, step: Step, examples: Sequence[Example]) -> list[tuple[str, ...]]:
-        """All first variants, then all second ones, and so on."""
-        sources = [random.Random(f"{self.seed} {step.progress} {example.id}") for example in examples]
+        """The texts: all first variants, then all second ones, and so on."""
+        choices = self._choose(step, examples)
+        wordings = [self._wording(example.texts) for example in examples]
+        ends = np.cumsum([len(wording.places) for wording in wordings])[:-1]
         return [
-            tuple(self._reword(text, column, source) for column, text in enumerate(example.texts))
-            for _ in range(self.variants)
-            for example, source in zip(examples, sources, strict=True)
+            wording.write(own.tolist())
+            for row in choices
+            for wording, own in zip(wordings, np.split(row, ends), strict=True)
         ]
 
-    def worst(self, step: Step, variants: dict[str, Tensor]) -> Tensor:
-        """For each example, the row of its variant with the highest loss. (batch,)"""
-        rows = torch.arange(len(step.labels), device=step.labels.device)
-        return rows if self.variants == 1 else self.losses(step, variants).argmax(0) * len(rows) + rows
+    def encode(self, step: Step, examples: Sequence[Example]) -> tuple[dict[str, Tensor], Array]:
+        """Model inputs of the texts and then of their variants, and the choices behind the variants."""
+        choices = self._choose(step, examples)
+        encoder = self._encoder
+        if encoder is None or encoder.tokenizer is not step.tokenizer or encoder.columns != len(examples[0].texts):
+            encoder = self._encoder = WordingEncoder(step.tokenizer, len(examples[0].texts))
+        if not encoder.usable:
+            return step.encode([*(example.texts for example in examples), *self.draw(step, examples)]), choices
+        with_clean = np.concatenate([np.zeros_like(choices[:1]), choices])
+        rows = encoder.rows([self._wording(example.texts) for example in examples], with_clean, step.max_length)
+        device = step.labels.device
+        return {name: torch.from_numpy(rows[name]).to(device) for name in step.inputs if name in rows}, choices
 
     def losses(self, step: Step, variants: dict[str, Tensor]) -> Tensor:
-        """The loss of every variant. (variants, batch)"""
+        """The loss of every variant; a single one is not measured. (variants, batch)"""
+        if self.variants == 1:
+            return torch.zeros(1, len(step.labels), device=step.labels.device)
         with torch.no_grad(), evaluation_mode(step.core):
             logits = step.forward(step.core, **variants).logits
         losses = step.task_loss(logits, step.labels.repeat(self.variants), reduction="none")
         return losses.view(self.variants, len(step.labels))
 
-    def penalty(self, step: Step, clean: Any, adversarial: Any) -> Tensor:
-        return agreement(clean, adversarial)
+    def remember(self, examples: Sequence[Example], choices: Array, losses: Tensor) -> None:
+        """Move the gain of every swap that was made towards what its variant lost above the mean of its text."""
+        above = (losses - losses.mean(0)).float().cpu().numpy()  # (variants, batch)
+        if not np.isfinite(above).all():  # a batch that diverged teaches nothing
+            return
+        first, owner, entries = self._entries(examples)
+        made = choices > 0
+        swaps = entries[(first + choices)[made]]
+        seen, which, counts = np.unique(swaps, return_inverse=True, return_counts=True)
+        mean = np.bincount(which, above[:, owner][made]) / counts
+        gains = self.gains.numpy()
+        gains[seen] += (1 - (1 - MOMENTUM) ** counts) * (mean - gains[seen])
 
-    def _reword(self, text: str, column: int, source: random.Random) -> str:
-        if self.columns is not None and column not in self.columns:
-            return text
-        swaps = {
-            position: source.choice(substitutes)
-            for position, substitutes in self._substitutes(text)
-            if source.random() < self.rate
-        }
-        return segment(text).replace(swaps) if swaps else text
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SWAP:
+        """The memory stays where texts are drawn, in single precision, wherever the defence goes."""
+        gains = self._buffers.pop("gains", None)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if gains is not None:
+            self._buffers["gains"] = gains
+        return self
 
-    def _substitutes(self, text: str) -> Choices:
-        if text not in self._choices:
-            if len(self._choices) > REMEMBERED:
-                self._choices.clear()
+    def _choose(self, step: Step, examples: Sequence[Example]) -> Array:
+        """What each variant writes at each place of the batch: 0 is the word, k substitute k. (variants, places)"""
+        wordings = [self._wording(example.texts) for example in examples]
+        salt = zlib.crc32(f"{self.seed} {step.progress}".encode())
+        seeds = np.array([zlib.crc32(example.id.encode("utf-8", "surrogatepass"), salt) for example in examples])
+        counts = np.array([len(wording.places) for wording in wordings])
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        keys = np.repeat(seeds, counts).astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)
+        replaced, which, greedy = _uniform(keys, 3 * self.variants).reshape(3, self.variants, -1)
+        sizes = np.concatenate([wording.sizes for wording in wordings])
+        choices = 1 + (which * (sizes - 1)).astype(np.int64)
+        if self.greed:
+            choices = np.where(greedy < self.greed, self._best(examples, sizes), choices)
+        return np.where(replaced < self.rate, choices, 0)
+
+    def _best(self, examples: Sequence[Example], sizes: Array) -> Array:
+        """The substitute of the highest gain at each place; the first of equals. (places,)"""
+        first, _, entries = self._entries(examples)
+        gains = self.gains.numpy()[entries]
+        gains[first] = -np.inf  # the word itself
+        highest = np.repeat(np.maximum.reduceat(gains, first), sizes) if len(first) else gains
+        order = np.flatnonzero(gains == highest)
+        _, earliest = np.unique(np.repeat(np.arange(len(sizes)), sizes)[order], return_index=True)
+        return np.asarray(order[earliest] - first)
+
+    def _entries(self, examples: Sequence[Example]) -> tuple[Array, Array, Array]:
+        """Where the forms of each place begin (places,), its example (places,), and each form's entry (forms,)."""
+        wordings = [self._wording(example.texts) for example in examples]
+        sizes = np.concatenate([wording.sizes for wording in wordings])
+        owner = np.repeat(np.arange(len(wordings)), [len(wording.places) for wording in wordings])
+        labels = np.array([int(example.label) for example in examples], np.uint32)[owner]
+        hashes = np.concatenate([wording.hashes for wording in wordings])
+        entries = (hashes + np.repeat(labels, sizes) * np.uint32(0x9E3779B1)) % np.uint32(MEMORY)
+        return np.cumsum(sizes) - sizes, owner, entries
+
+    def _wording(self, texts: tuple[str, ...]) -> Wordings:
+        if texts not in self._wordings:
             if self._touched is None:
                 raise UnshakenError("SWAP has no substitution set: call setup(model, num_labels=...) before training")
-            found = enumerate(self._touched.substitutions.for_text(segment(text)))
-            self._choices[text] = tuple((position, tuple(words)) for position, words in found if words)
-            self._touched.saw(texts=1, words=len(self._choices[text]))
-        return self._choices[text]
+            if len(self._wordings) > REMEMBERED:
+                self._wordings, self._encoder = {}, None
+            for_text = self._touched.substitutions.for_text
+            candidates = [
+                for_text(segment(text)) if self.columns is None or column in self.columns else []
+                for column, text in enumerate(texts)
+            ]
+            self._wordings[texts] = Wordings.of(texts, candidates)
+            self._touched.saw(texts=1, words=len(self._wordings[texts].places))
+        return self._wordings[texts]
+
+
+def _uniform(keys: Array, draws: int) -> Array:
+    """Numbers in [0, 1) that depend on a key and the number of the draw only (SplitMix64). (keys,) -> (draws, keys)"""
+    streams = _mixed(keys) + np.arange(1, draws + 1, dtype=np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((_mixed(streams) >> np.uint64(11)) * 2.0**-53)
+
+
+def _mixed(values: Array) -> Array:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))

@@ -3,7 +3,7 @@
 A BERT tokenizer cuts a text at white space and punctuation before it looks at words, so the pieces of a word between
 such separators never depend on the words around it, and the tokens of a reworded text are the pieces of its parts end
 to end. Where that is not certain (another kind of tokenizer, a word that touches another, special tokens in the text)
-whole texts are tokenised instead. Each original is also tokenised whole and compared, so that a wrong guess cannot pass.
+whole texts are tokenised instead. Each original is also tokenised whole and compared, so no wrong guess can pass.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from unshaken.substitutions.words import Words, match_case, segment
 
@@ -71,11 +72,6 @@ class Wordings:
             for text, changed in zip(self.texts, swaps, strict=True)
         )
 
-    @cached_property
-    def parts(self) -> list[list[str]]:
-        """Of each column, the text before each of its places and after the last."""
-        return fixed_parts(self.texts, [segment(text) for text in self.texts], self.places)
-
 
 def cuts_at_separators(tokenizer: Any) -> bool:
     """Whether this is a BERT tokenizer: white space and punctuation first, then WordPiece."""
@@ -86,9 +82,7 @@ def cuts_at_separators(tokenizer: Any) -> bool:
     return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
 
 
-def fixed_parts(
-    texts: Sequence[str], words: Sequence[Words], places: Iterable[tuple[int, int]]
-) -> list[list[str]]:
+def fixed_parts(texts: Sequence[str], words: Sequence[Words], places: Iterable[tuple[int, int]]) -> list[list[str]]:
     """Of each column, the text before each of its places and after the last."""
     parts: list[list[str]] = [[] for _ in texts]
     ends = [0] * len(parts)
@@ -113,7 +107,8 @@ def stand_free(
         if end < len(text) and not _is_separator(text[end]):
             return False
     # A mark or an invisible character at the edge of a form could join what stands beside it.
-    return all(not form or (_is_solid(form[0]) and _is_solid(form[-1])) for choices in forms for form in choices)
+    edges = {edge for choices in forms for form in choices for edge in (form[:1], form[-1:])}
+    return all(_is_solid(edge) for edge in edges if edge)
 
 
 def _is_separator(character: str) -> bool:
@@ -124,7 +119,7 @@ def _is_separator(character: str) -> bool:
 
 
 def _is_solid(character: str) -> bool:
-    return character.isascii() and character.isalnum() or unicodedata.category(character)[0] not in "MCZ"
+    return (character.isascii() and character.isalnum()) or unicodedata.category(character)[0] not in "MCZ"
 
 
 @dataclass(frozen=True)
@@ -172,6 +167,12 @@ class _Pool:
         self._count, self._end = number + 1, end
         return number
 
+    def join(self, numbers: Array) -> Array:
+        """The tokens of several lists end to end."""
+        lengths = self.lengths[numbers]
+        ends = np.cumsum(lengths)
+        return np.asarray(self.ids[np.repeat(self.starts[numbers] - ends + lengths, lengths) + np.arange(ends[-1])])
+
 
 @dataclass(frozen=True)
 class _Recipe:
@@ -183,7 +184,7 @@ class _Recipe:
     forms: Array  # all forms of all places, end to end (forms,)
 
 
-class PieceEncoder:
+class WordingEncoder:
     """Token rows of wordings, as the tokenizer would make them from their texts."""
 
     def __init__(self, tokenizer: Any, columns: int) -> None:
@@ -200,6 +201,10 @@ class PieceEncoder:
                 for special in self._template.specials
             ]
             self._special_starts = {token[0] for token in tokenizer.get_added_vocab()}
+            # A copy of the Rust part, because the wrapper costs more than the work for short strings.
+            self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+            self._backend.no_truncation()
+            self._backend.no_padding()
 
     def learn(self, examples: Sequence[Wordings]) -> None:
         """Tokenise what is new in these examples, with two calls of the tokenizer for all of them."""
@@ -208,18 +213,19 @@ class PieceEncoder:
         chosen = [example for example in new.values() if self.usable and self._is_separable(example)]
         if not chosen:
             return
+        fixed = [
+            fixed_parts(example.texts, [segment(text) for text in example.texts], example.places) for example in chosen
+        ]
         strings = {form for example in chosen for forms in example.forms for form in forms}
-        strings.update(part for example in chosen for parts in example.parts for part in parts)
+        strings.update(part for columns in fixed for parts in columns for part in parts)
         unknown = sorted(strings - self._numbers.keys())
         if unknown:
-            pieces = self._tokenise([unknown], add_special_tokens=False)["input_ids"]
-            self._numbers.update(zip(unknown, map(self._pool.add, pieces), strict=True))
-        whole = self._tokenise([list(column) for column in zip(*(example.texts for example in chosen), strict=True)])
-        types = whole.get("token_type_ids") or [[0] * len(ids) for ids in whole["input_ids"]]
-        for example, own_ids, own_types in zip(chosen, whole["input_ids"], types, strict=True):
-            recipe = self._recipe(example)
-            ids = [token for number in recipe.parts for token in self._tokens(number)]
-            if ids == own_ids and np.repeat(recipe.kinds, self._pool.lengths[recipe.parts]).tolist() == own_types:
+            pieces = self._backend.encode_batch_fast(unknown, add_special_tokens=False)
+            self._numbers.update((string, self._pool.add(own.ids)) for string, own in zip(unknown, pieces, strict=True))
+        originals = [example.texts if self.columns > 1 else example.texts[0] for example in chosen]
+        for example, parts, whole in zip(chosen, fixed, self._backend.encode_batch_fast(originals), strict=True):
+            recipe = self._recipe(example, parts)
+            if np.array_equal(self._pool.join(recipe.parts), whole.ids):
                 self._recipes[example.texts] = recipe
 
     def rows(self, examples: Sequence[Wordings], choices: Array, max_length: int) -> dict[str, Array]:
@@ -241,10 +247,8 @@ class PieceEncoder:
         of_part = self._pool.lengths[parts]
         lengths = np.add.reduceat(of_part, first, axis=1).ravel()  # (rows,)
 
-        flat = of_part.ravel()
-        ends = np.cumsum(flat)
-        tokens = self._pool.ids[np.repeat(self._pool.starts[parts].ravel() - ends + flat, flat) + np.arange(ends[-1])]
-        kinds = np.repeat(np.tile(np.concatenate([recipe.kinds for recipe in recipes]), len(choices)), flat)
+        tokens = self._pool.join(parts.ravel())
+        kinds = np.repeat(np.tile(np.concatenate([recipe.kinds for recipe in recipes]), len(choices)), of_part.ravel())
 
         known = np.tile([self._recipes[example.texts] is not None for example in examples], len(choices))
         if self.columns > 1:  # a pair is truncated from the longer text; the tokenizer knows how
@@ -278,37 +282,31 @@ class PieceEncoder:
         for wording, row in zip(*np.divmod(rows, len(examples)), strict=True):
             texts.append(examples[row].write(choices[wording, starts[row] : starts[row + 1]].tolist()))
         columns = [list(column) for column in zip(*texts, strict=True)]
-        return self._tokenise(columns, truncation=True, max_length=max_length)
-
-    def _tokenise(self, columns: Sequence[list[str]], **options: Any) -> Any:
-        return self.tokenizer(*columns, return_attention_mask=False, verbose=False, **options)
+        return self.tokenizer(*columns, truncation=True, max_length=max_length, return_attention_mask=False)
 
     def _is_separable(self, example: Wordings) -> bool:
         if any(start in text for text in example.texts for start in self._special_starts):
             return False
         return stand_free(example.texts, [segment(text) for text in example.texts], example.places, example.forms)
 
-    def _recipe(self, example: Wordings) -> _Recipe:
+    def _recipe(self, example: Wordings, fixed: Sequence[Sequence[str]]) -> _Recipe:
         parts: list[tuple[int, int]] = []  # number of a token list, and its type
         places: list[int] = []
         own = iter(example.forms)
-        for special, kind, fixed in zip(self._specials, self._template.kinds, example.parts, strict=False):
+        for special, kind, texts in zip(self._specials, self._template.kinds, fixed, strict=False):
             parts += special
-            for text in fixed[:-1]:
+            for text in texts[:-1]:
                 parts += [(self._numbers[text], kind), (self._numbers[next(own)[0]], kind)]
                 places.append(len(parts) - 1)
-            parts.append((self._numbers[fixed[-1]], kind))
+            parts.append((self._numbers[texts[-1]], kind))
         parts += self._specials[-1]
+        numbers, kinds = np.array(parts, np.int32).T.copy()
         return _Recipe(
-            *np.array(parts, np.int32).T.copy(),
+            numbers,
+            kinds,
             np.array(places, np.int64),
             np.array([self._numbers[form] for forms in example.forms for form in forms], np.int32),
         )
-
-    def _tokens(self, number: int) -> list[int]:
-        start = self._pool.starts[number]
-        tokens: list[int] = self._pool.ids[start : start + self._pool.lengths[number]].tolist()
-        return tokens
 
 
 def _nothing(example: Wordings) -> _Recipe:
