@@ -48,12 +48,12 @@ def residuals() -> str:
     """Worst relative residual of each layer, by solver and evaluations."""
     found = load("doctor-minilm.json")
     curves = {
-        (row["layer"], row["solver"]): dict(zip(row["evaluations"], row["residuals"], strict=True))
+        (row["layer"], row["solver"]): dict(zip(row["steps"], row["residuals"], strict=True))
         for row in found["residuals"]
     }
-    columns = [("gradient-descent", 6, "descent T=5"), ("gradient-descent", 16, "descent T=15")]
+    columns = [("gradient-descent", 5, "descent T=5"), ("gradient-descent", 15, "descent T=15")]
     columns += [("fixed-point", 3, "Picard 3"), *(("anderson", n, f"Anderson {n}") for n in (1, 2, 3, 5, 8))]
-    columns += [("broyden", 5, "Broyden 5"), ("newton-krylov", 8, "Newton-Krylov 2 x 3")]
+    columns += [("broyden", 5, "Broyden 5"), ("newton-krylov", 2, "Newton-Krylov 2 x 3")]
     rows = [
         [layer, number(sigma, 1), *(number(curves[layer, solver][count], 3) for solver, count, _ in columns)]
         for layer, sigma in found["lipschitz"].items()

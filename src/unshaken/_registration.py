@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-_AUTO = "transformers.models.auto.modeling_auto"
+_CONFIGS = "transformers.models.auto.configuration_auto"
+_MODELS = "transformers.models.auto.modeling_auto"
 
 
 def register_when_transformers_is_imported() -> None:
-    if _AUTO in sys.modules:
+    if _MODELS in sys.modules or _CONFIGS in sys.modules:
         _register()
     elif not any(isinstance(finder, _AutoFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _AutoFinder())
@@ -31,15 +32,21 @@ def _register() -> None:
 
 
 class _AutoFinder(importlib.abc.MetaPathFinder):
-    """Finds the Auto classes' module the usual way and runs `_register` once it is loaded."""
+    """Finds the Auto classes' modules the usual way and runs `_register` once one is loaded."""
+
+    def __init__(self) -> None:
+        self.looking = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != _AUTO:
+        if name not in (_CONFIGS, _MODELS) or self.looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.looking = True  # the search below asks this finder again
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.looking = False
         if spec is not None and spec.loader is not None:
             spec.loader = _RegisteringLoader(spec.loader)
         return spec
@@ -55,4 +62,6 @@ class _RegisteringLoader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self.loader.exec_module(module)
-        _register()
+        # The models' module imports the configs' first; half-way through, neither can be used. It comes here itself.
+        if module.__name__ == _MODELS or _MODELS not in sys.modules:
+            _register()

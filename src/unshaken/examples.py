@@ -106,7 +106,7 @@ class Examples(Sequence[Example]):
 
     def with_ids(self, ids: Iterable[str]) -> Examples:
         """The examples with these ids, in the order of `ids`."""
-        by_id = {row.id: row for row in self.rows}
+        ids, by_id = list(ids), {row.id: row for row in self.rows}
         missing = [key for key in ids if key not in by_id]
         if missing:
             raise UnshakenError(f"{self.name} has no example with id {missing[0]!r} ({len(missing)} missing)")

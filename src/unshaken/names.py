@@ -52,7 +52,7 @@ def build(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool =
         factory = _import_class(kind, name, class_name)
     else:
         factory = lookup(kind, name, table)
-    return _call(kind, spec, factory, _parse_options(kind, spec, options))
+    return _call(kind, spec, factory, parse_options(kind, spec, options))
 
 
 def _import_class(kind: str, module_name: str, class_name: str) -> Any:
@@ -68,7 +68,8 @@ def _import_class(kind: str, module_name: str, class_name: str) -> Any:
         raise UnshakenError(f"module {module_name!r} has no {class_name!r}; {hint}") from None
 
 
-def _parse_options(kind: str, spec: str, text: str) -> dict[str, Any]:
+def parse_options(kind: str, spec: str, text: str) -> dict[str, Any]:
+    """`steps=3,rate=0.1` as a dict; `kind` and `spec` are for the error message."""
     options: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
         key, equals, value = item.partition("=")
@@ -89,15 +90,21 @@ def literal(text: str) -> Any:
         return text
 
 
+# Annotations are text, because every module has `from __future__ import annotations`.
+_NUMBERS: dict[Any, tuple[Any, str]] = {"int": (int, "a whole number"), "float": ((int, float), "a number")}
+
+
 def _call(kind: str, spec: str, factory: Any, options: dict[str, Any]) -> Any:
-    known = [
-        name
+    known = {
+        name: parameter.annotation
         for name, parameter in inspect.signature(factory).parameters.items()
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    for key in options:
+    }
+    for key, value in options.items():
         if key not in known:
             raise UnshakenError(f"{kind} {spec!r} has no option {key!r}; {nearest(key, known)}")
+        if known[key] in _NUMBERS and (isinstance(value, bool) or not isinstance(value, _NUMBERS[known[key]][0])):
+            raise UnshakenError(f"{kind} {spec!r}: {key} is {value!r}; it takes {_NUMBERS[known[key]][1]}")
     try:
         return factory(**options)
     except UnshakenError:

@@ -139,7 +139,7 @@ def test_demo_does_the_main_job(tmp_path):
     command = [sys.executable, "-m", "unshaken", "demo", "--fast", "--out", str(tmp_path / "demo")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
-    for name in ("plain", "IM-BERT", "RIFT", "SWAP"):
+    for name in ("plain", "IM", "RIFT", "SWAP"):
         assert name in done.stdout
         assert (tmp_path / "demo" / name.lower() / "model" / "model.safetensors").is_file()
     report = json.loads((tmp_path / "demo" / "report.json").read_text())
@@ -157,7 +157,11 @@ def test_demo_does_the_main_job(tmp_path):
     ("arguments", "message"),
     [
         (["--layers", "9"], "layers are 1 to 2"),
-        (["--layers", ""], "not a number"),
+        (["--layers", ""], "names no layer"),
+        (["--connection", "none", "--layers", "1"], "--layers is given without --connection"),
+        (["--connection", "ex-bert", "--solver", "anderson"], "nothing to solve"),
+        (["--connection", "runge-kutta:ordr=4"], "ordr"),
+        (["--solver", "anderson:steps=2.5"], "a whole number"),
         (["--connection", "im-birt"], "did you mean 'im-bert'"),
         (["--defence", "rifft"], "did you mean 'rift'"),
         (["--defence", "swap:variant=3"], "did you mean 'variants'"),
@@ -171,7 +175,9 @@ def test_demo_does_the_main_job(tmp_path):
 )
 def test_a_mistake_in_train_is_one_line(monkeypatch, capsys, tiny, reviews, tmp_path, arguments, message):
     out = tmp_path / "run"
-    command = ["train", "--task", reviews, "--model", tiny, "--out", out, "--cpu", "--connection", "im-bert"]
+    command = ["train", "--task", reviews, "--model", tiny, "--out", out, "--cpu"]
+    if "--connection" not in arguments:
+        command += ["--connection", "im-bert"]
     code, _, err = run(monkeypatch, capsys, *command, *arguments)
     assert code == 2
     assert message in complaint(err)

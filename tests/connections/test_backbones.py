@@ -10,7 +10,12 @@ import sys
 import pytest
 import torch
 from models import SETTINGS, tiny, tokens
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from unshaken import Connection, connect, connection_of, disconnect
 from unshaken.connections import BACKBONES, solve_records
@@ -116,6 +121,25 @@ def test_loading_without_unshaken_fails_loudly(tmp_path):
         [sys.executable, "-c", "import unshaken\n" + program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_from_config_and_other_heads_know_a_connected_config(tmp_path):
+    model = connect(tiny("bert", head=AutoModelForMaskedLM), Connection(solver=FixedPoint(steps=2)))
+    assert type(AutoModelForMaskedLM.from_config(model.config)) is type(model)
+    model.save_pretrained(tmp_path)
+    assert connection_of(AutoModelForMaskedLM.from_pretrained(tmp_path)) == connection_of(model)
+
+
+def test_position_biases_keep_their_gradient():
+    """T5's first block hands its bias to all others: it must be the one of a pass with gradients."""
+    norms = []
+    for gradient in ("detached", "phantom"):
+        model = connect(tiny("t5"), Connection(layers="1", solver=FixedPoint(steps=1), gradient=gradient, step=1e-6))
+        model(**tokens("t5"), labels=torch.tensor([0, 1, 0])).loss.backward()
+        norms.append(
+            float(model.transformer.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.grad.norm())
+        )
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
 
 
 def test_only_the_named_layers_are_connected():

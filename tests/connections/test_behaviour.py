@@ -101,6 +101,26 @@ def test_gradient_checkpointing_gives_the_same_gradients(name):
         torch.testing.assert_close(checkpointed, plain)
 
 
+@pytest.mark.parametrize("name", ["descent", "anderson implicit", "anderson"])
+def test_a_checkpoint_runs_a_solve_once_more_and_not_for_every_product(name):
+    counts = []
+    for checkpoint in (False, True):
+        model = connected(name).train()
+        if checkpoint:
+            model.gradient_checkpointing_enable()
+        calls = 0
+
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        for layer in model.base_model.encoder.layer:
+            layer.attention.register_forward_hook(count)
+        model(**tokens(), labels=LABELS).loss.backward()
+        counts.append(calls)
+    assert counts[1] <= 2 * counts[0]
+
+
 def test_reentrant_checkpointing_is_refused_with_a_cure():
     model, batch = connected("descent").train(), tokens()
     model.gradient_checkpointing_enable({"use_reentrant": True})
@@ -190,8 +210,8 @@ def test_anderson_meets_the_tolerance_that_descent_misses():
         ("4", "layers are 1 to 3"),
         ("0-2", "layer 0 does not exist"),
         ("3-1", "write 1-3"),
-        ("", "not a number"),
-        ([], "not a number"),
+        ("", "names no layer"),
+        ([], "names no layer"),
         ("first", "not a number"),
         ("1,1", "named twice"),
         ("decoder:1", "no stack 'decoder'"),

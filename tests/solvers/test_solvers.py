@@ -119,6 +119,15 @@ def test_divergence_is_data_and_the_answer_stays_finite(solver):
     torch.testing.assert_close(solution.z[2], torch.tensor([1 / 0.9]), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_best_iterate_is_returned_and_its_residual_is_the_one_reported(grad):
+    """z = -1.2 z + 1 creeps away from its solution under plain iteration: no step is better than the first guess."""
+    with torch.set_grad_enabled(grad):
+        solution = FixedPoint(steps=6)(lambda z: -1.2 * z + 1, torch.full((1, 1), 5.0, dtype=torch.float64))
+    true = (-1.2 * solution.z + 1 - solution.z).abs() / 5.0  # |g(5)| = 5
+    torch.testing.assert_close(solution.residual, true.flatten())
+
+
 def test_damped_fallback_rescues_a_diverging_fixed_point():
     """z = -1.8 z + 1 has a solution that plain iteration runs away from and damping finds."""
     solution = FixedPoint(steps=60, growth=2.0)(lambda z: -1.8 * z + 1, torch.zeros(1, 1, dtype=torch.float64))

@@ -105,13 +105,13 @@ def demo(
 
 
 def _methods() -> list[tuple[str, Any, Any]]:
-    """Plain fine-tuning, an implicit connection, and two defences."""
+    """Plain fine-tuning, IM-BERT's equation solved by Anderson, and two defences."""
     from unshaken import Connection
     from unshaken.defences import RIFT, SWAP
     from unshaken.solvers import Anderson
 
     connection = Connection(layers="4-6", form="layer", solver=Anderson(steps=3))
-    return [("plain", None, None), ("IM-BERT", connection, None), ("RIFT", None, RIFT.fast()), ("SWAP", None, SWAP())]
+    return [("plain", None, None), ("IM", connection, None), ("RIFT", None, RIFT.fast()), ("SWAP", None, SWAP())]
 
 
 def _table(report: Any, runs: dict[str, FineTuned]) -> Any:

@@ -31,6 +31,7 @@ def doctor(
     from rich.console import Console
     from rich.table import Table
 
+    from unshaken.cli.fine_tuning import ensure_padding
     from unshaken.connections import Connection, check
     from unshaken.connections.stability import (
         lipschitz_estimates,
@@ -46,12 +47,13 @@ def doctor(
     problems = check(network, connection)
     if problems:
         raise UnshakenError("; ".join(f"{reason} (cure: {cure})" for reason, cure in problems))
+    ensure_padding(tokenizer, network, model)
     batch = dict(tokenizer(list(text or TEXTS), padding=True, truncation=True, return_tensors="pt"))
     with console.status("measuring residuals"):
         curves = residual_curves(network, batch, connection)
     with console.status("measuring steepness"):
         steepness = lipschitz_estimates(network, batch)
-    solver = recommended_solver(curves, target)
+    solver, reached = recommended_solver(curves, target)
     kinds = {
         "plain": None,
         "explicit (EX-BERT)": Connection.ex_bert(form=form),
@@ -80,7 +82,12 @@ def doctor(
     for steps in (1, 2, 3, 5):
         table.add_row(f"Anderson {Anderson(steps=steps).steps}, phantom", str(steps + 1), "0", f"{steps + 1}x", "")
     console.print(table)
-    console.print(f"Recommended: Connection(solver=Anderson(steps={solver.steps})) for a residual of {target:g}")
+    wanted = "" if form == "auto" else f'form="{form}", '
+    console.print(
+        f"Recommended: Connection({wanted}solver=Anderson(steps={solver.steps})), worst residual {reached:.3f}"
+    )
+    if reached > target:
+        console.print(f"No setting tried reaches {target:g}; look at the layers with the largest residual.")
     if out is not None:
         _save(out, curves, steepness, growth)
         console.print(f"Figures and numbers: {out}", markup=False)
@@ -106,14 +113,14 @@ def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) ->
     from rich.table import Table
 
     columns = [
-        ("gradient-descent", 6, "GD\nT=5"),
-        ("gradient-descent", 16, "GD\nT=15"),
+        ("gradient-descent", 5, "GD\nT=5"),
+        ("gradient-descent", 15, "GD\nT=15"),
         ("fixed-point", 3, "Picard\n3"),
         ("anderson", 3, "Ander-\nson 3"),
         ("anderson", 5, "Ander-\nson 5"),
         ("anderson", 8, "Ander-\nson 8"),
         ("broyden", 5, "Broy-\nden 5"),
-        ("newton-krylov", 8, "Newton\nKryl."),
+        ("newton-krylov", 2, "Newton\nKryl."),
     ]
     table = Table(
         title="Relative residual of each layer's equation, worst text",
@@ -123,9 +130,7 @@ def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) ->
     )
     for heading in ("layer", "Lip-\nschitz", *(title for _, _, title in columns)):
         table.add_column(heading, justify="right")
-    found = {
-        (curve.layer, curve.solver): dict(zip(curve.evaluations, curve.residuals, strict=True)) for curve in curves
-    }
+    found = {(curve.layer, curve.solver): dict(zip(curve.steps, curve.residuals, strict=True)) for curve in curves}
     for layer, sigma in steepness.items():
         cells = [f"{found[layer, solver][count]:.3f}" for solver, count, _ in columns]
         table.add_row(layer, f"{sigma:.2f}", *cells)
@@ -141,13 +146,11 @@ def _save(out: Path, curves: list[ResidualCurve], steepness: dict[str, float], g
 
     numbers = {"residuals": [asdict(curve) for curve in curves], "lipschitz": steepness}
     write_json(out / "doctor.json", {**numbers, "growth": [asdict(row) for row in growth]})
-    shown = {("gradient-descent", 6): "descent T=5", ("gradient-descent", 16): "descent T=15"}
+    shown = {("gradient-descent", 5): "descent T=5", ("gradient-descent", 15): "descent T=15"}
     shown |= {("anderson", steps): f"Anderson {steps}" for steps in (3, 5)}
     residuals = {
         title: [
-            dict(zip(curve.evaluations, curve.residuals, strict=True))[count]
-            for curve in curves
-            if curve.solver == solver
+            dict(zip(curve.steps, curve.residuals, strict=True))[count] for curve in curves if curve.solver == solver
         ]
         for (solver, count), title in shown.items()
     }

@@ -137,7 +137,18 @@ def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
         raise UnshakenError(f"cannot load the model {name!r}: {str(error).strip().splitlines()[0]}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
+    ensure_padding(tokenizer, model, name)
     return model.float(), tokenizer
+
+
+def ensure_padding(tokenizer: Any, model: Any, name: str) -> None:
+    """Decoder-only models often have no padding token; the end-of-text token serves, as is usual for classifiers."""
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise UnshakenError(f"the tokenizer of {name!r} has neither a padding nor an end-of-text token to pad with")
+        tokenizer.pad_token = tokenizer.eos_token
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
 
 
 def resolve_model(name: str) -> str:
@@ -184,6 +195,8 @@ def _last_checkpoint(plan: Plan) -> str | None:
     folder = plan.out / "checkpoints"
     last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
     if last is None:
+        if plan.resume:
+            print(f"note: {folder} holds no checkpoint yet; training starts from the beginning")
         return None
     if not plan.resume:
         raise UnshakenError(

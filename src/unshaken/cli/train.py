@@ -11,6 +11,7 @@ from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.connections import Connection
+    from unshaken.examples import Examples
 
 
 def train(
@@ -31,7 +32,7 @@ def train(
     connection: Annotated[
         str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")
     ] = "none",
-    layers: Annotated[str, typer.Option(help="Layers to connect: all, 4-6 or 1,3,5.")] = "all",
+    layers: Annotated[str | None, typer.Option(help="Layers to connect: all, 4-6 or 1,3,5.")] = None,
     solver: Annotated[str | None, typer.Option(help="For example anderson:steps=3.")] = None,
     gradient: Annotated[str | None, typer.Option(help="detached, unrolled, phantom or implicit.")] = None,
     form: Annotated[str | None, typer.Option(help="layer or increment.")] = None,
@@ -62,7 +63,7 @@ def train(
     from unshaken.tasks import leakage, load_task
 
     console = Console()
-    chosen = None if connection == "none" else make_connection(connection, layers, solver, gradient, form, theta, step)
+    chosen = make_connection(connection, layers, solver, gradient, form, theta, step)
     method = parse(defence, allow_paths=True)
     selection = parse_attacks([select_by], None)[0] if select_by else None
     loaded = load_task(
@@ -84,7 +85,7 @@ def train(
         shared = leakage(rows, loaded.test)
         if shared.count:
             console.print(f"warning: {shared.count} test texts also occur in training", style="yellow")
-    name = defence if chosen is None else f"{defence} + {connection} {layers}"
+    name = defence if chosen is None else f"{defence} + {connection} {layers or 'all'}"
     run = fine_tune(
         Plan(
             model=model,
@@ -116,28 +117,66 @@ def train(
 
 
 def make_connection(
-    name: str,
-    layers: str,
+    spec: str,
+    layers: str | None = None,
     solver: str | None = None,
     gradient: str | None = None,
     form: str | None = None,
     theta: float | None = None,
     step: float | None = None,
-) -> Connection:
-    """The connection a command line describes."""
-    from unshaken.connections import CONNECTIONS
-    from unshaken.names import build, lookup
+) -> Connection | None:
+    """The connection a command line describes, for example `runge-kutta:order=4`; None for "none"."""
+    from unshaken.connections import CONNECTIONS, GRADIENTS
+    from unshaken.names import build, lookup, parse_options
     from unshaken.solvers import SOLVERS
 
-    options = {"gradient": gradient, "form": form, "theta": theta, "step": step}
-    changes: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    given = {"layers": layers, "solver": solver, "gradient": gradient, "form": form, "theta": theta, "step": step}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    name, _, options = spec.partition(":")
+    if name == "none":
+        if changes:
+            raise UnshakenError(f"--{next(iter(changes))} is given without --connection; name one, such as im-bert")
+        return None
+    make = lookup("connection", name, CONNECTIONS)
     if solver is not None:
         changes["solver"] = build("solver", solver, SOLVERS)
-    return lookup("connection", name, CONNECTIONS)(layers=layers, **changes)
+    if gradient is not None:
+        changes["gradient"] = build("gradient mode", gradient, GRADIENTS)
+    changes |= parse_options("connection", spec, options)
+    try:
+        made = make(**changes)
+    except TypeError as error:
+        raise UnshakenError(f"connection {spec!r}: {error}") from error
+    if made.theta == 0 and (solver is not None or gradient is not None):
+        raise UnshakenError(
+            f"--connection {name} is explicit: there is nothing to solve, so leave --solver and --gradient out"
+        )
+    return made
+
+
+def _keep_rows(path: Path, examples: Examples) -> Path:
+    """The rows that were held out of training, as a task file to attack and evaluate on."""
+    import json
+
+    from unshaken.files import write_text
+
+    names = examples.label_names
+    lines = [
+        json.dumps(
+            {
+                "id": row.id,
+                **dict(zip(examples.columns, row.texts, strict=True)),
+                "label": names[int(row.label)] if names else row.label,
+            },
+            ensure_ascii=False,
+        )
+        for row in examples
+    ]
+    return write_text(path, "\n".join(lines) + "\n")
 
 
 def _report(folder: Path, record: Any, examples: Any, max_length: int, out: Path, console: Any) -> None:
-    """Measure the saved model on what it was neither trained nor selected on, where there is such a split."""
+    """Measure the saved model on test data; where there is none, on the validation data that selected it."""
     from unshaken import Victim, evaluate
     from unshaken.reports.model_card import save_model_card
 

@@ -129,9 +129,10 @@ def register() -> None:
 @cache
 def register_models(config_class: type) -> None:
     """Enter the models of one connected config class into the Auto classes."""
-    from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
+    from transformers.models.auto import modeling_auto
 
-    for auto in (AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification):
-        plain = auto._model_mapping.get(plain_class(config_class), None)
-        if plain is not None:
+    for auto in vars(modeling_auto).values():
+        mapping = getattr(auto, "_model_mapping", None) if isinstance(auto, type) else None
+        plain = None if mapping is None else mapping.get(plain_class(config_class), None)
+        if isinstance(plain, type):
             auto.register(config_class, connected_class(plain), exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -50,19 +50,6 @@ BACKBONES: dict[str, Backbone] = {
     "t5": Backbone(stacks={"encoder": "encoder.block", "decoder": "decoder.block"}, pre_norm=True),
     "xlm-roberta": _BERT,
 }
-
-
-@dataclass(frozen=True)
-class Depth:
-    """One layer position of a model."""
-
-    stack: str
-    number: int  # 1-based, as in the paper
-    layer: nn.Module = field(compare=False, repr=False)
-
-    @property
-    def label(self) -> str:
-        return str(self.number) if self.stack == "" else f"{self.stack}:{self.number}"
 
 
 def plain_model_type(config: Any) -> str:
@@ -120,6 +107,17 @@ def _repeat(layers: list[nn.Module], config: Any) -> list[nn.Module]:
     return [layer for depth in range(count) for layer in groups[int(depth / (count / config.num_hidden_groups))]]
 
 
+def labelled_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Every depth's layer by its label: "4" in the main stack, "decoder:4" in another."""
+    stacks = stacks_of(model)
+    main = next(iter(stacks))
+    return {
+        str(number) if stack == main else f"{stack}:{number}": layer
+        for stack, layers in stacks.items()
+        for number, layer in enumerate(layers, start=1)
+    }
+
+
 def parse_layers(spec: str | int | list[int] | tuple[int, ...], sizes: dict[str, int]) -> list[tuple[str, int]]:
     """Read a layer specification into (stack, number) pairs, 1-based and inclusive.
 
@@ -131,6 +129,8 @@ def parse_layers(spec: str | int | list[int] | tuple[int, ...], sizes: dict[str,
     if isinstance(spec, list | tuple):
         spec = ",".join(str(number) for number in spec)
     text = str(spec).replace(" ", "").lower()
+    if not text:
+        raise UnshakenError("layers names no layer: use 'all', '4-6', '1,3,5' or a list of numbers")
     if text == "all":
         return [(stack, number) for stack, size in sizes.items() for number in range(1, size + 1)]
     chosen: list[tuple[str, int]] = []
@@ -144,8 +144,6 @@ def parse_layers(spec: str | int | list[int] | tuple[int, ...], sizes: dict[str,
             if (stack, number) in chosen:
                 raise UnshakenError(f"layers {spec!r}: layer {number} is named twice")
             chosen.append((stack, number))
-    if not chosen:
-        raise UnshakenError(f"layers {spec!r} names no layer: use 'all', '4-6', '1,3,5' or a list of numbers")
     return chosen
 
 

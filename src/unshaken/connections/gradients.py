@@ -49,13 +49,19 @@ class Gradient(ABC):
         return False
 
 
+def _kept() -> Any:
+    """What is saved for backward inside stays as it is, also where a checkpoint asks to drop it."""
+    return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
+
+
 def _inner(problem: Problem) -> Map:
     return lambda z: problem.g(z, inner=True)
 
 
 def _plain_solve(problem: Problem, solver: Solver, guess: Tensor | None = None) -> Solution:
-    """Solve outside of any graph."""
-    with torch.no_grad():
+    """Solve outside of any graph, and out of reach of a checkpoint, which would recompute the layer for every product
+    of a descent."""
+    with torch.no_grad(), _kept():
         if guess is None:
             guess = problem.explicit() if solver.starts_explicit else problem.first_guess()
         return solver(_inner(problem), guess.detach(), problem.mask)
@@ -161,7 +167,8 @@ def differentiate_implicitly(g: Map, z: Tensor, solver: Solver, order: int = 1) 
     if not (torch.is_grad_enabled() and image.requires_grad):
         return image
     point = z.detach().requires_grad_()
-    operator = _InverseOperator(point, g(point), solver)
+    with _kept():
+        operator = _InverseOperator(point, g(point), solver)
     apply: Callable[[Tensor, _InverseOperator], Tensor] = _ApplyInverse.apply
     result = apply(image, operator)
     for _ in range(order - 1):

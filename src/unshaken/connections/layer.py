@@ -61,7 +61,9 @@ class LayerEquation:
             output = self.call(x.to(self.dtype))
         self.evaluations += 1
         if isinstance(output, tuple):
-            output, self.extras = output[0], output[1:]
+            if not inner or self.extras is None:  # those of a pass with gradients, where there is one
+                self.extras = output[1:]
+            output = output[0]
         result: Tensor = output.to(self.h.dtype)
         return result
 

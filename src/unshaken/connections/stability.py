@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unshaken.connections.backbones import stacks_of
+from unshaken.connections.backbones import labelled_layers, stacks_of
 from unshaken.connections.connection import Connection
 from unshaken.connections.layer import ConnectedLayer, LayerEquation
 from unshaken.connections.surgery import connect, connection_of, disconnect
@@ -28,13 +28,7 @@ Batch = dict[str, Tensor]
 def _equations(model: nn.Module) -> Iterator[dict[str, tuple[LayerEquation, Tensor]]]:
     """Collects each connected layer's equation and output during the forward passes inside."""
     seen: dict[str, tuple[LayerEquation, Tensor]] = {}
-    stacks = stacks_of(model)
-    main = next(iter(stacks))
-    labels = {
-        id(layer): str(number) if stack == main else f"{stack}:{number}"
-        for stack, layers in stacks.items()
-        for number, layer in enumerate(layers, start=1)
-    }
+    labels = {id(layer): label for label, layer in labelled_layers(model).items()}
     connected = [layer for layer in model.modules() if isinstance(layer, ConnectedLayer)]
     for layer in connected:
         original = layer._connect
@@ -69,7 +63,8 @@ class ResidualCurve:
 
     layer: str
     solver: str
-    evaluations: tuple[int, ...]  # forward evaluations
+    steps: tuple[int, ...]
+    evaluations: tuple[int, ...]  # forward evaluations, the first guess included
     vjps: tuple[int, ...]
     residuals: tuple[float, ...]
 
@@ -89,7 +84,7 @@ def residual_curves(
     """The residual of every layer against evaluations, for each solver, on the inputs the plain model gives them."""
     with _connected_copy(model, replace(connection, layers="all")) as probe, _equations(probe) as seen, torch.no_grad():
         _pass_plain_states(probe, seen, batch)
-        points: dict[tuple[str, str], list[tuple[int, int, float]]] = {}
+        points: dict[tuple[str, str], list[tuple[int, int, int, float]]] = {}
         for label, (equation, _) in seen.items():
             for solver in solvers:
                 guess = equation.explicit() if solver.starts_explicit else equation.first_guess()
@@ -97,14 +92,15 @@ def residual_curves(
                 image = equation.g(solution.z)
                 residual = float((size(image - solution.z, equation.mask) / size(image, equation.mask)).max())
                 cost = solution.evaluations + int(solver.starts_explicit)
-                points.setdefault((label, solver.name), []).append((cost, solution.vjps, residual))
+                points.setdefault((label, solver.name), []).append((solver.steps, cost, solution.vjps, residual))
     return [
         ResidualCurve(
             layer=layer,
             solver=solver,
-            evaluations=tuple(point[0] for point in curve),
-            vjps=tuple(point[1] for point in curve),
-            residuals=tuple(point[2] for point in curve),
+            steps=tuple(point[0] for point in curve),
+            evaluations=tuple(point[1] for point in curve),
+            vjps=tuple(point[2] for point in curve),
+            residuals=tuple(point[3] for point in curve),
         )
         for (layer, solver), curve in points.items()
     ]
@@ -193,36 +189,48 @@ def perturbation_growth(
             disconnect(probe)
         if connection is not None:
             connect(probe, connection)
-        embeddings = probe.get_input_embeddings()(batch["input_ids"])  # type: ignore[operator]
-        noise = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(seed)).to(embeddings)
-        noise = noise * batch["attention_mask"][..., None]
-        noise = noise * (scale * size(embeddings, batch["attention_mask"]) / size(noise, None)).reshape(-1, 1, 1)
-        rest = {key: value for key, value in batch.items() if key != "input_ids"}
-        with torch.no_grad():
-            clean = probe(inputs_embeds=embeddings, **rest, output_hidden_states=True).hidden_states
-            moved = probe(inputs_embeds=embeddings + noise, **rest, output_hidden_states=True).hidden_states
+        clean, moved = (_main_states(probe, batch, scale=reach, seed=seed) for reach in (0.0, scale))
         mask = batch["attention_mask"]
         distances = [size(b - a, mask) / size(a, mask) for a, b in zip(clean, moved, strict=True)]
         rows.append(Growth(name=name, ratios=tuple(float((d / distances[0]).mean()) for d in distances)))
     return rows
 
 
-def recommended_solver(curves: list[ResidualCurve], target: float = 0.05) -> Solver:
-    """The cheapest Anderson setting whose worst layer is below `target`; the best one tried where none is."""
+def _main_states(model: nn.Module, batch: Batch, scale: float, seed: int) -> list[Tensor]:
+    """The input of the main stack's first layer and the output of each, with the token embeddings moved by `scale`."""
+    states: list[Tensor] = []
+
+    def move(module: nn.Module, inputs: Any, embeddings: Tensor) -> Tensor:
+        noise = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(seed)).to(embeddings)
+        return embeddings + scale * noise * (size(embeddings, None) / size(noise, None)).reshape(-1, 1, 1)
+
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+        if not states:
+            states.append(inputs[0].detach())
+        states.append((output[0] if isinstance(output, tuple) else output).detach())
+
+    layers = {id(layer): layer for layer in next(iter(stacks_of(model).values()))}  # a shared layer is hooked once
+    encoder = getattr(getattr(model, "base_model", model), "encoder", None)
+    owner: Any = encoder if hasattr(encoder, "get_input_embeddings") else model  # bart and t5: the encoder has its own
+    hooks = [owner.get_input_embeddings().register_forward_hook(move)]
+    hooks += [layer.register_forward_hook(keep) for layer in layers.values()]
+    try:
+        with torch.no_grad():
+            model(**batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return states
+
+
+def recommended_solver(curves: list[ResidualCurve], target: float = 0.05) -> tuple[Solver, float]:
+    """The cheapest Anderson setting whose worst layer is below `target`, or the best one tried where none is, with the
+    worst residual it reached."""
     by_steps: dict[int, float] = {}
     for curve in curves:
         if curve.solver == Anderson.name:
-            for steps, residual in zip(curve.evaluations, curve.residuals, strict=True):
+            for steps, residual in zip(curve.steps, curve.residuals, strict=True):
                 by_steps[steps] = max(by_steps.get(steps, 0.0), residual)
     good = [steps for steps, residual in sorted(by_steps.items()) if residual <= target]
-    return Anderson(steps=good[0] if good else min(by_steps, key=lambda steps: by_steps[steps]))
-
-
-def explicit_amplification(product: complex) -> float:
-    """|1 + gamma lambda|: how the explicit Euler method scales a perturbation (Proposition 1: stable below 1)."""
-    return abs(1 + product)
-
-
-def implicit_amplification(product: complex) -> float:
-    """1 / |1 - gamma lambda|: how the implicit Euler method scales a perturbation (Proposition 2)."""
-    return 1 / abs(1 - product)
+    steps = good[0] if good else min(by_steps, key=lambda steps: by_steps[steps])
+    return Anderson(steps=steps), by_steps[steps]

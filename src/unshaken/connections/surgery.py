@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from unshaken.connections.auto import attach, connected_class, connected_config_class, plain_class
-from unshaken.connections.backbones import stacks_of
+from unshaken.connections.auto import attach, connected_class, connected_config_class, plain_class, register_models
+from unshaken.connections.backbones import labelled_layers
 from unshaken.connections.checks import check
 from unshaken.connections.connection import Connection
 from unshaken.connections.layer import ConnectedLayer, SolveRecord, class_of
@@ -33,7 +33,8 @@ def connect(model: Any, connection: Connection) -> Any:
         raise IncompatibleModelError(type(model).__name__, problems)
     attach(model, connection)
     model.config.connection = connection.to_dict()
-    model.config.__class__ = connected_config_class(class_of(model.config))
+    model.config.__class__ = config_class = connected_config_class(class_of(model.config))
+    register_models(config_class)
     _swap_model_class(model, connected_class(class_of(model)))
     return model
 
@@ -79,10 +80,7 @@ def solve_records(model: nn.Module) -> dict[str, SolveRecord]:
     records: dict[str, SolveRecord] = {}
     if connection_of(model) is None:
         return records
-    stacks = stacks_of(model)
-    main = next(iter(stacks))
-    for stack, layers in stacks.items():
-        for number, layer in enumerate(layers, start=1):
-            if isinstance(layer, ConnectedLayer) and layer.solve_record is not None:
-                records[str(number) if stack == main else f"{stack}:{number}"] = layer.solve_record
+    for label, layer in labelled_layers(model).items():
+        if isinstance(layer, ConnectedLayer) and layer.solve_record is not None:
+            records[label] = layer.solve_record
     return records

@@ -26,7 +26,9 @@ class Solution:
     """What a solver found, and what it cost. Failure is data: look at `residual` and `diverged`."""
 
     z: Tensor  # (batch, ...)
-    residual: Tensor  # (batch,) ||g(z) - z|| / ||g(z0)|| of the best iterate that was evaluated
+    # (batch,) ||g(z) - z|| / ||g(z0)|| of the best iterate that was evaluated. Where the last one was the best, z is
+    # one step further, and its own residual would cost one more evaluation.
+    residual: Tensor
     diverged: Tensor  # (batch,) whether an iterate had to be given up
     evaluations: int  # evaluations of g
     vjps: int = 0  # vector-Jacobian products of g
@@ -112,11 +114,12 @@ class IterativeSolver(Solver):
         Where no example diverges this is what `_guarded` does, without the many small operations that make a GPU wait.
         """
         z, memory, cost = z0, self.new_memory(), Cost()
-        sizes = []
+        points, sizes = [], []
         scale: Tensor | None = None
         for _ in range(self.steps):
             image = g(z)
             cost.evaluations += 1
+            points.append(z)
             difference = masked(image - z, mask)
             residual = torch.linalg.vector_norm(difference, dim=1)
             sizes.append(residual)
@@ -126,13 +129,17 @@ class IterativeSolver(Solver):
         residuals = torch.stack(sizes) / scale.clamp_min(torch.finfo(z.dtype).tiny)  # type: ignore[union-attr]
         best = residuals.cummin(0).values
         bad = ~(residuals <= best * self.growth).all(0) | ~torch.isfinite(z.flatten(1).sum(1))  # NaN compares false
+        worsened = residuals[-1] > best[-1]
+        if bool(worsened.any()):  # the next step from a worse iterate was never checked: keep the best one
+            for point, residual in zip(points, residuals, strict=True):
+                z = select(worsened & (residual == best[-1]), point, z)
         return Solution(z, best[-1], bad, cost.evaluations)
 
     def _guarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
         """Step by step: each example is frozen when it is done, and put back to its best iterate when it diverges."""
         batch = z0.shape[0]
         z, memory, cost = z0, self.new_memory(), Cost()
-        diverged = bad = z0.new_zeros(batch, dtype=torch.bool)
+        diverged = worsened = z0.new_zeros(batch, dtype=torch.bool)
         done: Tensor | None = None
         damping = z0.new_ones(batch, dtype=torch.float32)
         best: Evaluation | None = None
@@ -151,6 +158,7 @@ class IterativeSolver(Solver):
             bad = ~finite | (current.residual.detach() > best.residual.detach() * self.growth)
             diverged = diverged | bad
             improved = finite & ~(current.residual.detach() > best.residual.detach())
+            worsened = ~improved
             best = _choose(improved, current, best)
             # A finite iterate teaches the solver something even where it is a step back; NaN does not.
             proposal = self.propose(g, _choose(finite, current, best), mask, memory, cost)
@@ -165,7 +173,7 @@ class IterativeSolver(Solver):
                 if bool(done.all()):
                     break
         assert best is not None  # there is at least one step
-        z = select(bad, best.z, z)  # the last step from a diverged iterate was never checked: keep the best one
+        z = select(worsened, best.z, z)  # the next step from a worse iterate was never checked: keep the best one
         return Solution(z, best.residual.detach(), diverged, cost.evaluations, cost.vjps)
 
 

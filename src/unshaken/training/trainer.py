@@ -68,6 +68,11 @@ class RobustTrainer(Trainer):
     ) -> None:
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
             raise UnshakenError("selection_attack needs validation texts: pass an Examples split as eval_dataset")
+        if args.label_smoothing_factor or kwargs.get("compute_loss_func") is not None:
+            raise UnshakenError(
+                "label_smoothing_factor and compute_loss_func are the stock Trainer's objectives; here the defence is "
+                "the objective: write one (docs/defences/index.md shows label smoothing)"
+            )
         num_labels = int(model.config.num_labels)
         for split in (train_dataset, eval_dataset):
             if isinstance(split, Examples):
