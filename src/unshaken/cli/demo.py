@@ -25,7 +25,7 @@ class Size:
     generations: int
 
 
-FULL = Size(training=512, epochs=2, held_out=300, attacked=24, population=8, generations=3)
+FULL = Size(training=256, epochs=2, held_out=200, attacked=16, population=6, generations=3)
 FAST = Size(training=64, epochs=1, held_out=40, attacked=4, population=4, generations=1)
 
 
@@ -59,7 +59,7 @@ def demo(
     arguments = {
         "num_train_epochs": size.epochs,
         "learning_rate": 1e-4,
-        "per_device_train_batch_size": 32,
+        "per_device_train_batch_size": 16,
         "max_length": 64,
         "save_strategy": "no",
         "use_cpu": True,
