@@ -68,7 +68,8 @@ class Anderson(IterativeSolver):
             difference = residuals[0] - newest
             square = torch.linalg.vecdot(difference, difference)
             bounded = square * (1 + self.ridge) + torch.finfo(square.dtype).tiny
-            return (-torch.linalg.vecdot(difference, newest) / bounded)[:, None]
+            share: Tensor = -torch.linalg.vecdot(difference, newest) / bounded
+            return share[:, None]
         differences = torch.stack(residuals[:-1], dim=1) - newest[:, None]  # (batch, n - 1, features)
         gram = differences @ differences.transpose(1, 2)
         slope = differences @ newest[:, :, None]  # (batch, n - 1, 1)
@@ -76,7 +77,8 @@ class Anderson(IterativeSolver):
         ridge = (self.ridge + torch.finfo(gram.dtype).eps) * diagonal.mean(1, keepdim=True)
         diagonal.add_(ridge + torch.finfo(gram.dtype).tiny)
         # solve_ex does not look at the result, so a GPU is not made to wait; a bad solution is caught by the loop.
-        return -torch.linalg.solve_ex(gram, slope).result.squeeze(-1)
+        solved: Tensor = torch.linalg.solve_ex(gram, slope).result
+        return -solved.squeeze(-1)
 
 
 def combine(shares: Tensor, tensors: list[Tensor]) -> Tensor:
