@@ -101,6 +101,42 @@ def defences(name: str) -> str:
     return caption(found["about"]) + grid(["defence", "step", "bar", "memory", "declared passes"], rows)
 
 
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def attacks_cpu() -> str:
+    rows = [
+        [
+            row["ratio"],
+            number(row["cpu_seconds_per_example"]),
+            *(str(count) for count in row["rows"]),
+            str(row["examples"]),
+        ]
+        for row in lines(HERE / "attack_speed" / "cpu.jsonl")
+        if "ratio" in row
+    ]
+    return grid(["CPU seconds per example", "ratio", "rows, TextAttack", "rows, ours", "examples"], rows)
+
+
+def attacks_gpu() -> str:
+    found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
+    heading = ["attack", "examples/s, side by side / alone", "rows/s, side by side / alone", "queries/s"]
+    rows = [
+        [
+            row["attack"],
+            number(row["speed_up_examples_per_s"], 1),
+            number(row["speed_up_rows_per_s"], 1),
+            number(row["side_by_side"]["queries_per_s"], 0),
+            f"{row['share_of_forward_only']:.0%}",
+        ]
+        for row in found
+        if "attack" in row
+    ]
+    about = next(row for row in found if "device" in row)
+    return caption(about) + grid([*heading, "share of forward-only throughput"], rows)
+
+
 def caption(about: dict[str, Any]) -> str:
     shown = ", ".join(f"{key} {value}" for key, value in about.items() if value not in (False, None))
     return f"{shown}\n\n"
@@ -113,10 +149,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "residuals": residuals,
     "growth": growth,
     "connections-cpu": lambda: connections("cpu/connections.json"),
+    "connections-cpu-gte": lambda: connections("cpu/connections-gte.json"),
     "connections-gpu": lambda: connections("gpu/connections.json"),
     "connections-gpu-bf16": lambda: connections("gpu/connections_bf16_256.json"),
     "defences-cpu": lambda: defences("cpu/defences.json"),
     "defences-gpu": lambda: defences("gpu/defences.json"),
+    "defences-gpu-swap": lambda: defences("gpu/defences_swap.json"),
+    "attacks-cpu": attacks_cpu,
+    "attacks-gpu": attacks_gpu,
+    "swap-greed": lambda: trial_table([HERE / "defence_trial" / "swap-greed.jsonl"]),
 }
 
 
