@@ -25,7 +25,7 @@ class Size:
     generations: int
 
 
-FULL = Size(training=256, epochs=2, held_out=200, attacked=16, population=6, generations=3)
+FULL = Size(training=256, epochs=2, held_out=200, attacked=12, population=6, generations=3)
 FAST = Size(training=64, epochs=1, held_out=40, attacked=4, population=4, generations=1)
 
 
@@ -58,7 +58,7 @@ def demo(
     console.print(f"Data: {len(training)} reviews to train on, {len(test)} held out (Rotten Tomatoes)")
     arguments = {
         "num_train_epochs": size.epochs,
-        "learning_rate": 1e-4,
+        "learning_rate": 2e-4,
         "per_device_train_batch_size": 16,
         "max_length": 64,
         "save_strategy": "no",
