@@ -25,7 +25,7 @@ class Size:
     generations: int
 
 
-FULL = Size(training=256, epochs=2, held_out=200, attacked=12, population=6, generations=3)
+FULL = Size(training=320, epochs=2, held_out=200, attacked=20, population=6, generations=3)
 FAST = Size(training=64, epochs=1, held_out=40, attacked=4, population=4, generations=1)
 
 

@@ -56,7 +56,6 @@ def fine_tune(plan: Plan) -> FineTuned:
     from unshaken import RobustTrainer, RobustTrainingArguments, connect
     from unshaken.reports import TrainingRecord
 
-    torch.set_flush_denormal(True)  # tiny gradients of a changed network are several times slower on a CPU otherwise
     set_seed(plan.seed)
     model, tokenizer = load_classifier(plan.model, plan.train)
     if plan.connection is not None:
@@ -80,8 +79,13 @@ def fine_tune(plan: Plan) -> FineTuned:
     if plan.on_step is not None:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_step_callback(plan.on_step))
+    checkpoint = _last_checkpoint(plan)
     start = time.perf_counter()
-    trainer.train(resume_from_checkpoint=_last_checkpoint(plan))
+    torch.set_flush_denormal(True)  # gradients of 1e-40, as a changed network has them at first, make a CPU crawl
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    finally:
+        torch.set_flush_denormal(False)
     seconds = time.perf_counter() - start
     folder = plan.out / "model"
     trainer.save_model(str(folder))
