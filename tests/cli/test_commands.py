@@ -158,7 +158,7 @@ def test_demo_does_the_main_job(tmp_path):
     [
         (["--layers", "9"], "layers are 1 to 2"),
         (["--layers", ""], "names no layer"),
-        (["--connection", "none", "--layers", "1"], "--layers is given without --connection"),
+        (["--connection", "none", "--layers", "1"], "layers is given without a connection"),
         (["--connection", "ex-bert", "--solver", "anderson"], "nothing to solve"),
         (["--connection", "runge-kutta:ordr=4"], "ordr"),
         (["--solver", "anderson:steps=2.5"], "a whole number"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from unshaken.cli.fine_tuning import FineTuned
+    from unshaken.recipes.fine_tuning import FineTuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ def demo(
 
     from unshaken import Victim, evaluate, load_task
     from unshaken.attacks import PWWS, Genetic
-    from unshaken.cli.fine_tuning import MINILM, Plan, fine_tune
     from unshaken.embedded import minilm_path
     from unshaken.errors import UnshakenError
+    from unshaken.recipes.fine_tuning import MINILM, Plan, fine_tune
     from unshaken.reports import merge
     from unshaken.reports.model_card import save_model_card
 

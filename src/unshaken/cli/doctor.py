@@ -31,7 +31,6 @@ def doctor(
     from rich.console import Console
     from rich.table import Table
 
-    from unshaken.cli.fine_tuning import ensure_padding
     from unshaken.connections import Connection, check
     from unshaken.connections.stability import (
         lipschitz_estimates,
@@ -39,6 +38,7 @@ def doctor(
         recommended_solver,
         residual_curves,
     )
+    from unshaken.recipes.fine_tuning import ensure_padding
     from unshaken.solvers import Anderson, GradientDescent
 
     console = Console()
@@ -97,7 +97,7 @@ def _load(name: str) -> tuple[Any, Any]:
     import transformers
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from unshaken.cli.fine_tuning import resolve_model
+    from unshaken.recipes.fine_tuning import resolve_model
 
     source = resolve_model(name)
     transformers.logging.set_verbosity_error()

@@ -10,7 +10,6 @@ import typer
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
-    from unshaken.connections import Connection
     from unshaken.examples import Examples
 
 
@@ -58,12 +57,15 @@ def train(
     from rich.console import Console
 
     from unshaken.cli.evaluate import parse_attacks
-    from unshaken.cli.fine_tuning import Plan, fine_tune
+    from unshaken.connections import parse as parse_connection
     from unshaken.defences import parse
+    from unshaken.recipes.fine_tuning import Plan, fine_tune
     from unshaken.tasks import leakage, load_task
 
     console = Console()
-    chosen = make_connection(connection, layers, solver, gradient, form, theta, step)
+    chosen = parse_connection(
+        connection, layers=layers, solver=solver, gradient=gradient, form=form, theta=theta, step=step
+    )
     method = parse(defence, allow_paths=True)
     selection = parse_attacks([select_by], None)[0] if select_by else None
     loaded = load_task(
@@ -114,44 +116,6 @@ def train(
     _report(
         run.folder, run.record, loaded.test if loaded.test is not None else loaded.validation, max_length, out, console
     )
-
-
-def make_connection(
-    spec: str,
-    layers: str | None = None,
-    solver: str | None = None,
-    gradient: str | None = None,
-    form: str | None = None,
-    theta: float | None = None,
-    step: float | None = None,
-) -> Connection | None:
-    """The connection a command line describes, for example `runge-kutta:order=4`; None for "none"."""
-    from unshaken.connections import CONNECTIONS, GRADIENTS
-    from unshaken.names import build, lookup, parse_options
-    from unshaken.solvers import SOLVERS
-
-    given = {"layers": layers, "solver": solver, "gradient": gradient, "form": form, "theta": theta, "step": step}
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    name, _, options = spec.partition(":")
-    if name == "none":
-        if changes:
-            raise UnshakenError(f"--{next(iter(changes))} is given without --connection; name one, such as im-bert")
-        return None
-    make = lookup("connection", name, CONNECTIONS)
-    if solver is not None:
-        changes["solver"] = build("solver", solver, SOLVERS)
-    if gradient is not None:
-        changes["gradient"] = build("gradient mode", gradient, GRADIENTS)
-    changes |= parse_options("connection", spec, options)
-    try:
-        made = make(**changes)
-    except TypeError as error:
-        raise UnshakenError(f"connection {spec!r}: {error}") from error
-    if made.theta == 0 and (solver is not None or gradient is not None):
-        raise UnshakenError(
-            f"--connection {name} is explicit: there is nothing to solve, so leave --solver and --gradient out"
-        )
-    return made
 
 
 def _keep_rows(path: Path, examples: Examples) -> Path:

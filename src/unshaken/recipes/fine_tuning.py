@@ -1,4 +1,4 @@
-"""Fine-tune one model and save it with its record and card: what `train` and `demo` share."""
+"""Fine-tune one model and save it with its record and card: what `train`, `demo` and `reproduce` share."""
 
 from __future__ import annotations
 
