@@ -26,80 +26,98 @@ def encode(value: Any) -> Any:
     return value
 
 
-def decode(kind: type[T], value: Any, where: str) -> T:
+def decode(kind: type[T], value: Any, where: str, *, written_by_hand: bool = False) -> T:
     """The value of type `kind` that `encode` wrote as `value`.
+
+    Args:
+        where: What the value is called in errors.
+        written_by_hand: Fields that have a default may be left out.
 
     Raises:
         UnshakenError: With the path of the first key that is unknown, missing or of another type.
     """
-    return typing.cast("T", _decode(kind, value, where))
+    return typing.cast("T", _Reader(written_by_hand).read(kind, value, where))
 
 
-def _decode(kind: Any, value: Any, where: str) -> Any:
-    if kind is Any:
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    written_by_hand: bool
+
+    def read(self, kind: Any, value: Any, where: str) -> Any:
+        if kind is Any:
+            return value
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin in (Union, types.UnionType):
+            return self._union(arguments, value, where)
+        if origin is Literal:
+            if value not in arguments:
+                raise UnshakenError(f"{where}: {value!r} is none of {', '.join(map(repr, arguments))}")
+            return value
+        if origin is tuple:
+            return self._tuple(arguments, value, where)
+        if origin in (dict, collections.abc.Mapping):
+            _check(isinstance(value, dict), "an object", value, where)
+            return {key: self.read(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        if dataclasses.is_dataclass(kind):
+            return self._dataclass(kind, value, where)
+        if kind is float:
+            _check(isinstance(value, (int, float)) and not isinstance(value, bool), "a number", value, where)
+            return value
+        if kind is int:
+            _check(isinstance(value, int) and not isinstance(value, bool), "a whole number", value, where)
+            return value
+        _check(
+            isinstance(value, kind), {"str": "a text", "bool": "true or false"}.get(kind.__name__, "null"), value, where
+        )
         return value
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _decode_union(arguments, value, where)
-    if origin is Literal:
-        if value not in arguments:
-            raise UnshakenError(f"{where}: {value!r} is none of {', '.join(map(repr, arguments))}")
-        return value
-    if origin is tuple:
-        return _decode_tuple(arguments, value, where)
-    if origin in (dict, collections.abc.Mapping):
+
+    def _union(self, kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+        if value is None and type(None) in kinds:
+            return None
+        kinds = tuple(kind for kind in kinds if kind is not type(None))
+        for kind in kinds[:-1]:
+            try:
+                return self.read(kind, value, where)
+            except UnshakenError:
+                continue
+        return self.read(kinds[-1], value, where)
+
+    def _tuple(self, kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+        _check(isinstance(value, list), "a list", value, where)
+        if len(kinds) == 2 and kinds[1] is Ellipsis:
+            return tuple(self.read(kinds[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+        _check(len(value) == len(kinds), f"a list of {len(kinds)}", value, where)
+        return tuple(
+            self.read(kind, item, f"{where}[{index}]")
+            for index, (kind, item) in enumerate(zip(kinds, value, strict=True))
+        )
+
+    def _dataclass(self, kind: Any, value: Any, where: str) -> Any:
         _check(isinstance(value, dict), "an object", value, where)
-        return {key: _decode(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, value, where)
-    if kind is float:
-        _check(isinstance(value, (int, float)) and not isinstance(value, bool), "a number", value, where)
-        return value
-    if kind is int:
-        _check(isinstance(value, int) and not isinstance(value, bool), "a whole number", value, where)
-        return value
-    _check(isinstance(value, kind), {"str": "a text", "bool": "true or false"}.get(kind.__name__, "null"), value, where)
-    return value
-
-
-def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value is None and type(None) in kinds:
-        return None
-    kinds = tuple(kind for kind in kinds if kind is not type(None))
-    for kind in kinds[:-1]:
-        try:
-            return _decode(kind, value, where)
-        except UnshakenError:
-            continue
-    return _decode(kinds[-1], value, where)
-
-
-def _decode_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    _check(isinstance(value, list), "a list", value, where)
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(_decode(kinds[0], item, f"{where}[{index}]") for index, item in enumerate(value))
-    _check(len(value) == len(kinds), f"a list of {len(kinds)}", value, where)
-    return tuple(
-        _decode(kind, item, f"{where}[{index}]") for index, (kind, item) in enumerate(zip(kinds, value, strict=True))
-    )
-
-
-def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
-    _check(isinstance(value, dict), "an object", value, where)
-    fields = _field_types(kind)
-    for key in value:
-        if key not in fields:
-            raise UnshakenError(f"{where}: unknown key {key!r}; {nearest(key, fields)}")
-    for key in fields:
-        if key not in value:
-            raise UnshakenError(f"{where}: the key {key!r} is missing")
-    return kind(**{key: _decode(fields[key], value[key], f"{where}.{key}") for key in fields})
+        fields = _field_types(kind)
+        for key in value:
+            if key not in fields:
+                raise UnshakenError(f"{where}: unknown key {key!r}; {nearest(key, fields)}")
+        optional = _with_defaults(kind) if self.written_by_hand else frozenset()
+        for key in fields:
+            if key not in value and key not in optional:
+                raise UnshakenError(f"{where}: the key {key!r} is missing")
+        return kind(**{key: self.read(fields[key], value[key], f"{where}.{key}") for key in fields if key in value})
 
 
 @lru_cache
 def _field_types(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _with_defaults(kind: Any) -> frozenset[str]:
+    missing = dataclasses.MISSING
+    return frozenset(
+        item.name
+        for item in dataclasses.fields(kind)
+        if item.default is not missing or item.default_factory is not missing
+    )
 
 
 def _check(holds: bool, expected: str, value: Any, where: str) -> None:

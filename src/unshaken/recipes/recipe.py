@@ -1,0 +1,188 @@
+"""`Recipe`: a table or figure as data. Methods down, columns across, the paper's numbers beside them.
+
+A recipe is a TOML file that names things and runs nothing: attacks, defences and tasks by their names, never by class
+paths or files.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from unshaken.errors import UnshakenError
+from unshaken.names import lookup, nearest
+from unshaken.recipes.runs import SETTINGS, Measure, Run, make_settings
+from unshaken.reports.schema import decode
+
+Number = float | tuple[float, ...]  # a mean, or a mean with its deviation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A row of the table: what is done to the encoder.
+
+    Attributes:
+        settings: What this method changes of the training settings.
+        family: Methods of one family are joined by a line in a figure.
+        x: Where it stands on a figure's axis, for a sweep.
+    """
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    family: str | None = None
+    x: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of the table: what is trained on, and what is measured of it.
+
+    Attributes:
+        settings: What this column changes of the training settings, its task above all.
+        measure: What is measured.
+        average: The columns this one is the mean of; it then measures nothing itself.
+    """
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    measure: Measure = field(default_factory=Measure)
+    average: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """How the numbers are drawn."""
+
+    kind: Literal["trade-off", "distance", "feature-map", "sweep", "levels"]
+    x: str | None = None  # a column, or the title of the methods' own axis
+    y: tuple[str, ...] = ()  # columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absent:
+    """What the paper shows and this recipe cannot run."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A table or figure of a paper, or of ours.
+
+    Attributes:
+        paper: "IM-BERT", "RIFT" or "ours".
+        about: What it claims.
+        seeds: Training seeds; every method has the same ones.
+        paper_settings: Training settings that the paper states.
+        our_settings: Training settings where the paper is silent, or where we depart from it and say so in `notes`.
+        reference: The method the others are compared with; the first where none is given.
+        paper_numbers: The paper's numbers in percent (or as the column says), by encoder, method and column.
+        not_run: What the paper shows and this recipe cannot run.
+    """
+
+    name: str
+    title: str
+    paper: str
+    about: str
+    methods: tuple[Method, ...]
+    columns: tuple[Column, ...]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    reference: str | None = None
+    paper_settings: dict[str, Any] = field(default_factory=dict)
+    our_settings: dict[str, Any] = field(default_factory=dict)
+    paper_numbers: dict[str, dict[str, dict[str, Number]]] = field(default_factory=dict)
+    figure: Figure | None = None
+    notes: tuple[str, ...] = ()
+    not_run: tuple[Absent, ...] = ()
+
+    def __post_init__(self) -> None:
+        methods, columns = [row.name for row in self.methods], [column.name for column in self.columns]
+        for kind, names in (("method", methods), ("column", columns)):
+            if not names:
+                raise UnshakenError(f"recipe {self.name!r} has no {kind}")
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise UnshakenError(f"recipe {self.name!r} has two {kind}s of the name {twice!r}")
+        if not self.seeds:
+            raise UnshakenError(f"recipe {self.name!r} has no seed")
+        for settings in (self.paper_settings, self.our_settings, *(row.settings for row in self.methods)):
+            _check_keys(self.name, settings)
+        for column in self.columns:
+            _check_keys(self.name, column.settings)
+            for part in column.average:
+                _require(self.name, "column", part, columns)
+        for numbers in self.paper_numbers.values():
+            for method, row in numbers.items():
+                _require(self.name, "method", method, [*methods, *(absent.what for absent in self.not_run)])
+                for name in row:
+                    _require(self.name, "column", name, columns)
+        if self.reference is not None:
+            _require(self.name, "method", self.reference, methods)
+        if self.figure is not None:
+            for name in self.figure.y:
+                _require(self.name, "column", name, columns)
+
+    @property
+    def baseline(self) -> str:
+        return self.reference or self.methods[0].name
+
+    @property
+    def measured(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if not column.average)
+
+    def run(self, encoder: str, method: Method, column: Column, seed: int, changes: Mapping[str, Any] = {}) -> Run:  # noqa: B006  # read only
+        """The training behind one cell; `changes` are a user's own settings and win over everybody's."""
+        layers = (self.paper_settings, self.our_settings, column.settings, method.settings, changes)
+        merged = {key: value for layer in layers for key, value in layer.items()}
+        return Run(encoder=encoder, seed=seed, settings=make_settings(self.name, merged))
+
+
+def _check_keys(recipe: str, settings: Mapping[str, Any]) -> None:
+    for key in settings:
+        if key not in SETTINGS:
+            raise UnshakenError(f"recipe {recipe!r} has the unknown setting {key!r}; {nearest(key, SETTINGS)}")
+
+
+def _require(recipe: str, kind: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise UnshakenError(
+            f"recipe {recipe!r} names the {kind} {name!r}, which it does not have; {nearest(name, known)}"
+        )
+
+
+def recipe_names() -> list[str]:
+    """The recipes that ship with the package."""
+    return sorted(entry.name.removesuffix(".toml") for entry in _folder().iterdir() if entry.name.endswith(".toml"))
+
+
+def load_recipe(name_or_path: str | Path) -> Recipe:
+    """A recipe by name, or a TOML file of one's own."""
+    path = Path(name_or_path)
+    if path.suffix == ".toml":
+        try:
+            return parse_recipe(path.stem, path.read_bytes().decode(), str(path))
+        except OSError as error:
+            raise UnshakenError(f"cannot read the recipe {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UnshakenError(f"{path}: not UTF-8 (byte {error.start})") from error
+    name = lookup("recipe", str(name_or_path), {known: known for known in recipe_names()})
+    return parse_recipe(name, (_folder() / f"{name}.toml").read_text(encoding="utf-8"), name)
+
+
+def parse_recipe(name: str, text: str, where: str) -> Recipe:
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UnshakenError(f"{where}: not TOML ({error})") from error
+    if "name" in content:
+        raise UnshakenError(f"{where}: a recipe's name is its file's; leave `name` out")
+    return decode(Recipe, {"name": name, **content}, where, written_by_hand=True)
+
+
+def _folder() -> Any:
+    return resources.files("unshaken.recipes") / "papers"

@@ -1,0 +1,211 @@
+"""`Run`: one training, told apart by its settings. `Outcome`: what it cost and what was measured of it, as one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from unshaken.errors import UnshakenError
+from unshaken.files import read_json, write_json
+from unshaken.names import nearest
+from unshaken.reports.schema import decode
+
+COUNTER_FITTED = "counter-fitted"
+What = Literal["accuracy", "gflops", "counted-gflops", "distance", "seconds", "cost", "features"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides what a training gives, but encoder and seed.
+
+    Attributes:
+        rows: Training rows, drawn by stable ids; all where None.
+        substitutions: What word-substitution defences may swap: "counter-fitted" (a file of the data folder) or a name
+            such as "wordnet".
+        select_by: Attack on validation data that selects the epoch; the validation loss where None.
+    """
+
+    task: str
+    protocol: str = "standard"
+    rows: int | None = None
+    epochs: float = 3.0
+    learning_rate: float = 2e-5
+    batch_size: int = 16
+    max_length: int = 128
+    weight_decay: float = 0.0
+    connection: str = "none"
+    layers: str | None = None
+    solver: str | None = None
+    gradient: str | None = None
+    form: str | None = None
+    theta: float | None = None
+    step: float | None = None
+    defence: str = "standard"
+    substitutions: str = COUNTER_FITTED
+    select_by: str | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("epochs", "learning_rate", "weight_decay", "theta", "step"):  # 3 and 3.0 are one setting
+            value = getattr(self, key)
+            object.__setattr__(self, key, None if value is None else float(value))
+
+
+SETTINGS = {item.name: item for item in dataclasses.fields(Settings)}
+
+
+def make_settings(where: str, values: Mapping[str, Any]) -> Settings:
+    """Settings out of plain values; an unknown name answers with the nearest, a wrong type with what it takes."""
+    for key in values:
+        if key not in SETTINGS:
+            raise UnshakenError(f"{where}: unknown setting {key!r}; {nearest(key, SETTINGS)}")
+    if "task" not in values:
+        raise UnshakenError(f"{where}: no task to train on; give `task` in the settings of a column or of the recipe")
+    return decode(Settings, dict(values), where, written_by_hand=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What is measured of a trained model.
+
+    Attributes:
+        what: "accuracy"; "gflops" of one text of 128 tokens as torch counts them, "counted-gflops" as IM-BERT counts
+            them; "distance" to the pretrained weights; training "seconds"; training "cost" in plain steps; or
+            "features" of a few hundred texts, as a map.
+        on: The task whose test set it is; the training task where None.
+        attack: As on the command line; the answers as they are where None.
+        examples: How many, by stable ids; all where None.
+        group: Only the examples of this group, such as AdvGLUE's level "word".
+        substitutions: What the attack may swap; see `Settings`.
+    """
+
+    what: What = "accuracy"
+    on: str | None = None
+    attack: str | None = None
+    examples: int | None = None
+    group: str | None = None
+    substitutions: str = COUNTER_FITTED
+
+    @property
+    def answers(self) -> Measure:
+        """The measurement this one reads: a group is a part of the whole set."""
+        return dataclasses.replace(self, group=None)
+
+    def key(self, task: str) -> str:
+        """The name under which an outcome keeps it."""
+        if self.what != "accuracy":
+            return self.what
+        parts = [self.on or task, self.attack or "clean"]
+        if self.attack and self.substitutions != COUNTER_FITTED:
+            parts.append(self.substitutions)
+        if self.examples is not None:
+            parts.append(f"n={self.examples}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training."""
+
+    encoder: str
+    seed: int
+    settings: Settings
+
+    @property
+    def key(self) -> str:
+        """Equal for equal trainings, on every machine."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """For people: `gte-small-sst2-rift-im-bert-4-6-s0-<key>`; the key makes it unique."""
+        chosen = self.settings
+        parts = [self.encoder, chosen.task, chosen.defence]
+        if chosen.connection != "none":
+            parts += [chosen.connection, chosen.layers or "all"]
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts)).strip(".-").lower()[:80]
+        return f"{slug}-s{self.seed}-{self.key}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The answers to one set under one condition.
+
+    Attributes:
+        held: One character an example, in the order of their ids: 1 where the answer is right and stays right, 0 where
+            not, ? where the attack could not be carried out.
+        groups: Hits and size of each group.
+        majority: Accuracy of always answering the most frequent label.
+        data: Fingerprint of the examples.
+    """
+
+    held: str
+    majority: float
+    data: str
+    groups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    queries: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def hits(self) -> int:
+        return self.held.count("1")
+
+    @property
+    def total(self) -> int:
+        return len(self.held) - self.held.count("?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run gave so far; written after each step of it.
+
+    Attributes:
+        training: Seconds, steps, memory, cost, distance curve, GFLOPs; empty before training is finished.
+        measured: By `Measure.key`.
+        features: Points of the feature map, where one was asked for.
+        environment: Versions and device behind the numbers.
+        error: What stopped it, where something did.
+    """
+
+    run: Run
+    training: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    features: dict[str, Any] | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    def lacks(self, measures: Iterable[Measure]) -> list[Measure]:
+        """Those not measured yet."""
+        task = self.run.settings.task
+        return [measure for measure in measures if not self._has(measure, measure.key(task))]
+
+    def _has(self, measure: Measure, key: str) -> bool:
+        if measure.what == "accuracy":
+            return key in self.measured
+        return self.features is not None if measure.what == "features" else bool(self.training)
+
+    def save(self, folder: Path) -> Path:
+        return write_json(folder / f"{self.run.name}.json", asdict(self))
+
+
+def load_outcome(path: Path) -> Outcome:
+    return decode(Outcome, read_json(path), str(path))
+
+
+def load_outcomes(folder: Path) -> dict[str, Outcome]:
+    """All outcomes of a folder and the folders below it, by run key; of two of one run, the fuller one."""
+    found: dict[str, Outcome] = {}
+    for path in sorted(folder.rglob("*.json")):
+        if not re.fullmatch(r".*-s\d+-[0-9a-f]{12}", path.stem):
+            continue
+        outcome = load_outcome(path)
+        other = found.get(outcome.run.key)
+        if other is None or len(other.measured) < len(outcome.measured):
+            found[outcome.run.key] = outcome
+    return found
