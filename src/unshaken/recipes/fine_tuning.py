@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class Plan:
     arguments: dict[str, Any] = field(default_factory=dict)  # of RobustTrainingArguments
     resume: bool = False
     on_step: Callable[[int, int], None] | None = None  # (done, all) steps; takes the place of the Trainer's own output
+    callbacks: Sequence[Any] = ()  # more of the Trainer's callbacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class FineTuned:
     record: TrainingRecord
     seconds: float
     steps: int
+    history: list[dict[str, float]]  # the Trainer's log
 
 
 def fine_tune(plan: Plan) -> FineTuned:
@@ -75,6 +77,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         train_dataset=plan.train,
         eval_dataset=plan.validation,
         selection_attack=plan.selection_attack,
+        callbacks=list(plan.callbacks),
     )
     if plan.on_step is not None:
         trainer.remove_callback(PrinterCallback)
@@ -107,7 +110,13 @@ def fine_tune(plan: Plan) -> FineTuned:
     )
     if trainer.is_world_process_zero():
         record.save(folder)
-    return FineTuned(folder=folder, record=record, seconds=seconds, steps=trainer.state.global_step)
+    return FineTuned(
+        folder=folder,
+        record=record,
+        seconds=seconds,
+        steps=trainer.state.global_step,
+        history=trainer.state.log_history,
+    )
 
 
 def _step_callback(on_step: Callable[[int, int], None]) -> Any:
