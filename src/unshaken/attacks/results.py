@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 
 from unshaken.errors import UnshakenError
 from unshaken.files import atomic_writer
+from unshaken.schema import decode, parse_json
 
 Outcome = Literal["skipped", "success", "failure", "error"]
 SCHEMA = 1
@@ -53,19 +54,18 @@ class AttackResult:
     error: str | None = None
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> AttackResult:
-        unknown = values.keys() - {f.name for f in fields(cls)}
-        if unknown:
-            raise UnshakenError(f"an attack result has the unknown key {sorted(unknown)[0]!r}")
-        adversarial = values.get("adversarial")
-        return cls(
-            **{
-                **values,
-                "original": tuple(values["original"]),
-                "adversarial": None if adversarial is None else tuple(adversarial),
-                "swaps": tuple(tuple(swap) for swap in values.get("swaps", ())),
-            }
-        )
+    def from_dict(cls, values: Any, where: str = "an attack result") -> AttackResult:
+        return decode(cls, values, where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """The first line of a results file: what was run on what."""
+
+    schema: int
+    attack: str
+    settings: dict[str, Any]
+    victim: dict[str, str]  # name and fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class AttackResults(Sequence[AttackResult]):
     rows: tuple[AttackResult, ...]
     attack: str
     settings: dict[str, Any] = field(default_factory=dict)
-    victim: dict[str, str] = field(default_factory=dict)  # name and fingerprint
+    victim: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -175,6 +175,8 @@ class AttackResults(Sequence[AttackResult]):
     @classmethod
     def from_jsonl(cls, path: Path | str) -> AttackResults:
         header, rows, _ = read_results(Path(path))
+        if not header:
+            raise UnshakenError(f"{path} holds no results; its first line must be the header")
         return cls(rows=tuple(rows), attack=header["attack"], settings=header["settings"], victim=header["victim"])
 
     def to_csv(self, path: Path | str) -> Path:
@@ -205,21 +207,20 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
         content = path.read_bytes()
     except OSError as error:
         raise UnshakenError(f"cannot read {path}: {error.strerror}") from error
-    records: list[dict[str, Any]] = []
+    records: list[Any] = []
     good = 0
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        try:
-            if not line.endswith(b"\n"):
-                break
-            records.append(json.loads(line))
-        except ValueError as error:
-            raise UnshakenError(f"{path}: line {number} is not JSON ({error})") from error
+        if not line.endswith(b"\n"):
+            break
+        records.append(parse_json(line, f"{path}: line {number}"))
         good += len(line)
     if not records:
         return {}, [], 0
-    if records[0].get("schema") != SCHEMA:
+    if not isinstance(records[0], dict) or records[0].get("schema") != SCHEMA:
         raise UnshakenError(f"{path} is no attack result of schema {SCHEMA}; its first line must be the header")
-    return records[0], [AttackResult.from_dict(record) for record in records[1:]], good
+    decode(Header, records[0], f"{path}: line 1")
+    rows = [AttackResult.from_dict(record, f"{path}: line {row}") for row, record in enumerate(records[1:], start=2)]
+    return records[0], rows, good
 
 
 def json_line(value: dict[str, Any]) -> str:

@@ -130,7 +130,7 @@ def _numbers(evaluations: list[Evaluation]) -> str:
 def _json(record: TrainingRecord) -> str:
     import json
 
-    from unshaken.reports.schema import encode
+    from unshaken.schema import encode
 
     # A fence inside a value would end the block.
     return json.dumps(encode(record), indent=2, ensure_ascii=False).replace("```", "` ` `")

@@ -14,7 +14,7 @@ from unshaken.reports.comparison import Comparison, SeedSpread, compare, over_se
 from unshaken.reports.environment import version
 from unshaken.reports.flags import Check, check_all
 from unshaken.reports.results import AttackRun, Evaluation
-from unshaken.reports.schema import decode, encode
+from unshaken.schema import decode, encode
 
 SCHEMA_VERSION = 1
 

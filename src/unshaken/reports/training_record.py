@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.files import read_json, write_json
-from unshaken.reports.schema import decode, encode
+from unshaken.schema import decode, encode
 
 FILE_NAME = "unshaken_training.json"
 

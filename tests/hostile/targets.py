@@ -1,0 +1,421 @@
+"""What the fuzzers feed: every reader of text or files from outside, each with a valid input to begin from.
+
+A target takes bytes. It may return or refuse them by `UnshakenError`; anything else is a fault of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unshaken.errors import UnshakenError
+
+Target = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fuzzed:
+    """A reader, and inputs that it takes: fuzzers change these rather than guess a format from nothing."""
+
+    feed: Target
+    seeds: tuple[bytes, ...]
+    is_json: bool = False  # values inside the seeds can be changed, not only their bytes
+
+
+@functools.cache
+def folder() -> Path:
+    """A folder of this process, in memory where the system has such a place."""
+    memory = Path("/dev/shm")
+    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    holder = tempfile.TemporaryDirectory(prefix="hostile-", dir=parent)
+    _HELD.append(holder)
+    return Path(holder.name)
+
+
+_HELD: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+
+
+@contextlib.contextmanager
+def stored(name: str, data: bytes) -> Iterator[Path]:
+    path = folder() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    try:
+        yield path
+    finally:
+        path.unlink()
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+# ----------------------------------------------------------------------------------------------------------- words
+
+
+def words(data: bytes) -> None:
+    from unshaken.substitutions.words import join, match_case, segment
+
+    text = text_of(data)
+    found = segment.__wrapped__(text)
+    ends = [0, *(bound for span in found.spans for bound in span)]
+    assert ends == sorted(ends)
+    assert ends[-1] <= len(text)
+    assert all(found.surfaces)
+    assert found.replace({}) == text
+    assert found.replace(dict(enumerate(found.surfaces)), carry_case=False) == text
+    assert found.replace(dict(enumerate(found.surfaces))).lower() == text.lower()
+    assert join(found.surfaces).surfaces == found.surfaces
+    half = len(found) // 2
+    assert found.part(half, len(found)).surfaces == found.surfaces[half:]
+    for word in found.surfaces[:8]:
+        match_case(word, text)
+
+
+def text_keys(data: bytes) -> None:
+    from unshaken.tasks.sampling import text_key
+
+    text = text_of(data)
+    assert text_key((text,)) == text_key((text,))
+
+
+def wordnet(data: bytes) -> None:
+    from unshaken.substitutions import WordNet
+    from unshaken.substitutions.words import segment
+
+    found = segment.__wrapped__(text_of(data)[:200])
+    for word, candidates in zip(found, WordNet().for_text(found), strict=True):
+        assert word.lower() not in candidates
+
+
+def edits(data: bytes) -> None:
+    from unshaken.reports.browser import edits as difference
+
+    text = text_of(data)[:400]
+    half = len(text) // 2
+    changes = difference(text[:half], text[half:])
+    assert [start for start, _, _ in changes] == sorted(start for start, _, _ in changes)
+
+
+def escapes(data: bytes) -> None:
+    import html
+
+    from unshaken.reports.html import json_for_script
+    from unshaken.reports.tables import escape
+    from unshaken.reports.views import escape_latex, escape_markdown
+
+    text = text_of(data)
+    assert html.unescape(escape(text)) == html.unescape(html.unescape(escape(html.unescape(escape(text)))))
+    assert not set("<>\"'") & set(escape(text))
+    assert not set("<>&") & set(json_for_script([text]))
+    assert "\n" not in escape_markdown(text)
+    assert "\n" not in escape_latex(text)
+
+
+# ----------------------------------------------------------------------------------------------------- task files
+
+
+def own_file(suffix: str) -> Target:
+    def feed(data: bytes) -> None:
+        from unshaken.tasks import load_examples, load_task
+
+        with stored(f"own{suffix}", data) as path:
+            try:
+                load_examples(path).fingerprint  # noqa: B018
+            finally:
+                load_task(path, protocol="standard:held_out=0.5")
+
+    return feed
+
+
+def task_file(task: str, name: str) -> Target:
+    def feed(data: bytes) -> None:
+        from unshaken.tasks import load_task
+
+        with stored(f"{task}/{name}", data) as path:
+            load_task(task, data=path.parent, protocol="official")
+
+    return feed
+
+
+def file_list(data: bytes) -> None:
+    from unshaken.tasks import load_task
+
+    row = b'{"id": "neg/0_1", "text": "a bad film", "label": 0}\n{"id": "pos/0_9", "text": "a good one", "label": 1}\n'
+    names = [stored(f"jia/imdb_{split}_files.txt", data) for split in ("train", "dev", "test")]
+    with contextlib.ExitStack() as stack:
+        for item in (*names, stored("jia/train.jsonl", row), stored("jia/test.jsonl", row)):
+            path = stack.enter_context(item)
+        load_task("imdb", data=path.parent, protocol="jia2019")
+
+
+def parquet(rows: list[dict[str, Any]], **metadata: str) -> bytes:
+    import pyarrow
+    from pyarrow import parquet as writer
+
+    table = pyarrow.Table.from_pylist(rows).replace_schema_metadata(metadata)
+    stream = io.BytesIO()
+    writer.write_table(table, stream)
+    return stream.getvalue()
+
+
+def arrow(rows: list[dict[str, Any]], **metadata: str) -> bytes:
+    import pyarrow
+
+    table = pyarrow.Table.from_pylist(rows).replace_schema_metadata(metadata)
+    stream = io.BytesIO()
+    with pyarrow.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
+# ----------------------------------------------------------------------------------------------- substitution files
+
+
+def dictionary(data: bytes) -> None:
+    from unshaken.substitutions import Dictionary
+
+    with stored("dictionary.json", data) as path:
+        source = Dictionary.load(path)
+    assert source.fingerprint
+    for word in list(source.entries)[:5]:
+        source.candidates([word], 0)
+
+
+def vectors(data: bytes) -> None:
+    from unshaken.substitutions import EmbeddingNeighbours
+    from unshaken.substitutions.embedding import read_vectors
+
+    with stored("vectors.txt", data) as path:
+        read_vectors.cache_clear()
+        source = EmbeddingNeighbours(vectors=str(path), k=3, drop_antonyms=False)
+        source.candidates(["film"], 0)
+        assert source.fingerprint
+
+
+# ------------------------------------------------------------------------------------------------------ result files
+
+
+def report(data: bytes) -> None:
+    """A result file that is read can be shown in every form."""
+    from unshaken.reports import Report, merge
+    from unshaken.reports.html import page
+    from unshaken.reports.views import csv_text, latex, markdown, terminal
+
+    with stored("report.json", data) as path:
+        found = merge([Report.load(path), Report.load(path)])
+    for view in (markdown, latex, csv_text, page, terminal):
+        view(found)
+    found.save(folder() / "again.json")
+
+
+def training_record(data: bytes) -> None:
+    from unshaken.reports import TrainingRecord
+    from unshaken.reports.model_card import model_card
+
+    with stored("unshaken_training.json", data) as path:
+        record = TrainingRecord.load(path.parent)
+    assert record is not None
+    model_card(record)
+
+
+def attack_results(data: bytes) -> None:
+    from unshaken.attacks import AttackResults
+
+    with stored("results.jsonl", data) as path:
+        results = AttackResults.from_jsonl(path)
+    results.summary()
+    results.to_csv(folder() / "results.csv")
+    results.to_jsonl(folder() / "results-again.jsonl")
+
+
+# ------------------------------------------------------------------------------------------------- command line text
+
+
+def spec(data: bytes) -> None:
+    """`kind name:key=value`, for every kind of name."""
+    from unshaken import connections, defences
+    from unshaken.attacks import ATTACKS
+    from unshaken.attacks.constraints import CONSTRAINTS
+    from unshaken.cli.evaluate import split_specs
+    from unshaken.names import build
+    from unshaken.solvers import SOLVERS
+    from unshaken.substitutions import SUBSTITUTIONS
+    from unshaken.tasks import PROTOCOLS
+
+    kind, _, text = text_of(data).partition(" ")
+    tables = {
+        "attack": ATTACKS,
+        "constraint": CONSTRAINTS,
+        "protocol": PROTOCOLS,
+        "solver": SOLVERS,
+        "substitutions": SUBSTITUTIONS,
+    }
+    if kind == "defence":
+        defences.parse(text)
+    elif kind == "connection":
+        connections.parse(text)
+    else:
+        for part in split_specs(text):
+            build(kind, part, tables.get(kind, ATTACKS))
+
+
+def layers(data: bytes) -> None:
+    from unshaken.connections.backbones import parse_layers
+
+    chosen = parse_layers(text_of(data), {"encoder": 6, "decoder": 2})
+    assert chosen
+    assert len(set(chosen)) == len(chosen)
+    assert all(1 <= number <= {"encoder": 6, "decoder": 2}[stack] for stack, number in chosen)
+
+
+def task_list(data: bytes) -> None:
+    from unshaken.tasks import task_names
+
+    task_names(text_of(data))
+
+
+def saved_connection(data: bytes) -> None:
+    """The `connection` entry of a model's config.json."""
+    from unshaken.connections import Connection
+    from unshaken.files import read_json
+
+    with stored("config.json", data) as path:
+        found = Connection.from_dict(read_json(path))
+    found.to_dict()
+
+
+# ------------------------------------------------------------------------------------------------------------- seeds
+
+ROWS = [
+    {"text": "a gripping film", "label": "positive"},
+    {"text": "a dull plot", "label": "negative"},
+    {"text": "It's a “GREAT” story, <br /> 3.5 of 5 😀", "label": "positive"},
+    {"text": "日本語 and don't", "label": "negative"},
+]
+PAIRS = [
+    {"premise": "a man eats", "hypothesis": "a man sleeps", "label": 2, "idx": 0},
+    {"premise": "a dog runs", "hypothesis": "an animal moves", "label": 0, "idx": 1},
+    {"premise": "a cat sits", "hypothesis": "a cat is here", "label": 0, "idx": 2},
+]
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return b"".join(encoded(row) + b"\n" for row in rows)
+
+
+CSV = b'text,label\n"a ""gripping"", funny\nfilm",1\na dull plot,0\nfine;fine,1\nbad,0\n'
+TSV = b'sentence\tlabel\na "gripping film\t1\na dull plot\t0\nfine\t1\n'
+ADVGLUE = {
+    "sst2": [
+        {"sentence": "a gud film", "original_sentence": "a good film", "label": 1, "method": "typo", "idx": 0},
+        {"sentence": "dull", "label": 0, "method": "glue", "data_construction": "word", "idx": 1},
+    ]
+}
+SPECS = (
+    b"attack pwws,genetic:population=20,generations=10",
+    b"attack my_pkg.mine:MyAttack:steps=3",
+    b"defence ascc+ptwd:weight=0.01",
+    b"connection runge-kutta:order=4",
+    b"solver anderson:steps=3",
+    b"protocol low-resource:size=500,balanced=true",
+    b"substitutions wordnet:rare=0.1,limit=5",
+    b"constraint max-share:share=0.1",
+)
+
+
+def _report_seed() -> bytes:
+    from report_parts import made_evaluation, run
+
+    from unshaken.reports import Report
+
+    evaluations = (made_evaluation(run("xo-!"), model="plain", total=4), made_evaluation(run("xxoo"), total=4))
+    return encoded(Report(evaluations=evaluations).to_json())
+
+
+def _record_seed() -> bytes:
+    from report_parts import made_evaluation
+
+    from unshaken.schema import encode
+
+    return encoded(encode(made_evaluation().model.training))
+
+
+def _results_seed() -> bytes:
+    from report_parts import result
+
+    from unshaken.attacks import AttackResults
+
+    results = AttackResults(
+        rows=tuple(result(number, kind) for number, kind in enumerate(("success", "failure", "skipped", "error"))),
+        attack="pwws",
+        settings={"seed": 0},
+        victim={"name": "tiny", "fingerprint": "0" * 8},
+    )
+    return results.to_jsonl(folder() / "seed.jsonl").read_bytes()
+
+
+def _connection_seeds() -> tuple[bytes, ...]:
+    from unshaken.connections import CONNECTIONS
+
+    return tuple(encoded(make().to_dict()) for make in CONNECTIONS.values())
+
+
+@functools.cache
+def targets() -> dict[str, Fuzzed]:
+    """Every target by name."""
+    features = json.dumps({"info": {"features": {"label": {"names": ["negative", "positive"]}}}})
+    numbered = [{**row, "label": index % 2} for index, row in enumerate(ROWS)]
+    texts = tuple(row["text"].encode() for row in ROWS) + (b"GOOD 's &amp; \xff\xfe <a href='x'> 1,000.5",)
+    return {
+        "words": Fuzzed(feed=words, seeds=texts),
+        "wordnet": Fuzzed(feed=wordnet, seeds=(b"The films took worse men's geese, flying", *texts)),
+        "text keys": Fuzzed(feed=text_keys, seeds=texts),
+        "edits": Fuzzed(feed=edits, seeds=texts),
+        "escapes": Fuzzed(feed=escapes, seeds=texts),
+        "csv": Fuzzed(feed=own_file(".csv"), seeds=(CSV, CSV.replace(b",", b";"))),
+        "tsv": Fuzzed(feed=own_file(".tsv"), seeds=(TSV,)),
+        "jsonl": Fuzzed(feed=own_file(".jsonl"), seeds=(lines(ROWS), lines(PAIRS))),
+        "json": Fuzzed(feed=own_file(".json"), seeds=(encoded(ROWS), encoded({"data": PAIRS})), is_json=True),
+        "parquet": Fuzzed(feed=own_file(".parquet"), seeds=(parquet(ROWS), parquet(numbered, huggingface=features))),
+        "arrow": Fuzzed(feed=own_file(".arrow"), seeds=(arrow(ROWS), arrow(numbered, huggingface=features))),
+        "sst2 tsv": Fuzzed(feed=task_file("sst2", "train.tsv"), seeds=(TSV,)),
+        "snli jsonl": Fuzzed(feed=task_file("snli", "train.jsonl"), seeds=(lines(PAIRS),)),
+        "advglue json": Fuzzed(feed=task_file("advglue-sst2", "dev.json"), seeds=(encoded(ADVGLUE),), is_json=True),
+        "imdb file": Fuzzed(feed=task_file("imdb", "train/pos/0_9.txt"), seeds=texts[:1]),
+        "imdb file list": Fuzzed(feed=file_list, seeds=(b"neg/0_1.txt\npos/0_9.txt\n",)),
+        "dictionary": Fuzzed(feed=dictionary, seeds=(encoded({"film": ["movie", "pic"], "the": []}),), is_json=True),
+        "vectors": Fuzzed(feed=vectors, seeds=(b"2 3\nfilm 1 0 .5\nmovie .9 .1 .5\n", b"film 1 0\nmovie 1e-3 1\n")),
+        "report": Fuzzed(feed=report, seeds=(_report_seed(),), is_json=True),
+        "training record": Fuzzed(feed=training_record, seeds=(_record_seed(),), is_json=True),
+        "attack results": Fuzzed(feed=attack_results, seeds=(_results_seed(),)),
+        "specs": Fuzzed(feed=spec, seeds=SPECS),
+        "layers": Fuzzed(feed=layers, seeds=(b"all", b"4-6", b"1,3,5", b"encoder:1-2,decoder:all")),
+        "task list": Fuzzed(feed=task_list, seeds=(b"sst2,advglue", b"reviews.csv, owner/name:config")),
+        "connection": Fuzzed(feed=saved_connection, seeds=_connection_seeds(), is_json=True),
+    }
+
+
+def feed(name: str, data: bytes) -> bool:
+    """Give one input to a target; True where it was taken, False where it was refused as bad input."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            targets()[name].feed(data)
+        except UnshakenError as error:
+            assert str(error)
+            return False
+    return True
