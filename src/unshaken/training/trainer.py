@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 
 from unshaken.attacks import Attack, Victim
 from unshaken.connections import connection_of, solve_records
@@ -26,12 +26,13 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
+from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler
 
 DEFENCE_FILE = "defence.safetensors"
 
 
-class RobustTrainer(Trainer):
+class RobustTrainer(SafeTrainer):
     """`transformers.Trainer` that trains with a defence.
 
     Args:
@@ -224,6 +225,14 @@ class RobustTrainer(Trainer):
         state = {key: value.contiguous() for key, value in self.defence.state_dict().items()}
         if state and self.args.should_save:
             save_file(state, Path(output_dir) / DEFENCE_FILE)
+
+    def process_state(self) -> dict[str, Any]:
+        return {**super().process_state(), "parts": dict(self._parts)}
+
+    def restore_process_state(self, state: dict[str, Any]) -> None:
+        super().restore_process_state(state)
+        for name, values in state["parts"].items():
+            self._parts[name] = [value.to(self.args.device) for value in values]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -1,0 +1,112 @@
+"""Checkpoints that are known to be whole: sealed when written, checked before they are used."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers.trainer_utils import get_last_checkpoint as _any_checkpoint
+
+from unshaken.errors import UnshakenError
+from unshaken.files import read_json, write_json
+
+SEAL = "seal.json"
+STATE = "trainer_state.json"
+
+
+def seal(folder: Path | str) -> None:
+    """Write the size and SHA-256 of every file: the last thing a checkpoint gets."""
+    folder = Path(folder)
+    files = {str(path.relative_to(folder)): _fingerprint(path) for path in _files(folder) if path.name != SEAL}
+    write_json(folder / SEAL, {"files": files})
+
+
+def complaint(folder: Path | str) -> str | None:
+    """Why a checkpoint cannot be used; None where every byte is as it was sealed."""
+    folder = Path(folder)
+    if not (folder / SEAL).is_file():
+        return "its writing was cut off"
+    try:
+        sealed = read_json(folder / SEAL)["files"]
+        for name, expected in sealed.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != expected["size"] or _fingerprint(path) != expected:
+                return f"{name} has changed since it was written"
+    except (UnshakenError, KeyError, TypeError, AttributeError):
+        return f"{SEAL} is damaged"
+    return None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The checkpoint to continue from, if there is one, and why later ones were passed over."""
+
+    folder: Path | None
+    notes: tuple[str, ...] = ()
+
+
+def last_complete(folder: Path | str) -> Found:
+    """The latest checkpoint that is whole, as is the best one that it will want to end with."""
+    folder = Path(folder)
+    notes: list[str] = []
+    for checkpoint in sorted(_checkpoints(folder), key=_step, reverse=True):
+        reason = complaint(checkpoint)
+        if reason is None:
+            best = read_json(checkpoint / STATE).get("best_model_checkpoint")
+            reason = None if best is None else complaint(folder / Path(best).name)
+            if reason is not None:
+                reason = f"the best checkpoint it refers to, {Path(str(best)).name}, cannot be used: {reason}"
+        if reason is None:
+            return Found(checkpoint, tuple(notes))
+        notes.append(f"{checkpoint.name} is left out: {reason}")
+    return Found(None, tuple(notes))
+
+
+def has_checkpoints(folder: Path | str) -> bool:
+    return Path(folder).is_dir() and _any_checkpoint(str(folder)) is not None
+
+
+@contextlib.contextmanager
+def replaced_folder(path: Path | str) -> Iterator[Path]:
+    """A folder to fill that takes the place of `path` when the block ends without an error."""
+    path = Path(path)
+    filling, old = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.old")
+    for leftover in (filling, old):  # of a run that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    filling.mkdir(parents=True)
+    try:
+        yield filling
+    except BaseException:
+        shutil.rmtree(filling, ignore_errors=True)
+        raise
+    if path.exists():
+        os.rename(path, old)
+    os.rename(filling, path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    return (
+        path for path in folder.glob("checkpoint-*") if path.is_dir() and re.fullmatch(r"checkpoint-\d+", path.name)
+    )
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _fingerprint(path: Path) -> dict[str, int | str]:
+    with path.open("rb") as stream:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}

@@ -1,0 +1,191 @@
+"""`SafeTrainer`: the stock Trainer with checkpoints that are whole and hold no pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+from transformers import Trainer
+from transformers.trainer_utils import rotate_checkpoints
+
+from unshaken.errors import UnshakenError
+from unshaken.training import checkpoints
+from unshaken.training.sharding import like, whole
+from unshaken.training.trees import load_tree, map_tensors, save_tree
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"  # with the schedule and the loss scale
+
+
+class SafeTrainer(Trainer):
+    """`transformers.Trainer` whose checkpoints hold tensors and JSON only, and are used only where they are whole.
+
+    All that a run needs to go on as if nothing had happened is inside: weights, optimizer, schedule, loss scale, and
+    for each process its random generators and the losses not yet logged. Sharded tensors are saved whole, so that a run
+    may go on with another number of processes.
+    """
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train; `resume_from_checkpoint` is a checkpoint, or True for the last one that is whole."""
+        if resume_from_checkpoint is True:
+            found = checkpoints.last_complete(self.args.output_dir)
+            for note in found.notes:
+                logger.warning(note)
+            if found.folder is None:
+                raise UnshakenError(f"{self.args.output_dir} holds no checkpoint that can be used")
+            resume_from_checkpoint = str(found.folder)
+        elif resume_from_checkpoint:
+            reason = checkpoints.complaint(resume_from_checkpoint)
+            if reason is not None:
+                raise UnshakenError(f"{resume_from_checkpoint} cannot be used: {reason}")
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    # ------------------------------------------------------------------------------------------------------- saving
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            shutil.rmtree(folder, ignore_errors=True)  # what a killed run left of it
+        self.accelerator.wait_for_everyone()
+        limit = self.args.save_total_limit
+        with _whole_or_gone(folder):
+            self.args.save_total_limit = None  # no older checkpoint goes before this one is whole
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self.args.save_total_limit = limit
+            self.accelerator.wait_for_everyone()  # every process writes a file of its own
+            if self.args.should_save:
+                checkpoints.seal(folder)
+        if self.args.should_save:
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(str(folder.parent), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        if not self.is_fsdp_enabled:
+            super().save_model(output_dir, _internal_call)
+            return
+        state = {name: whole(value).cpu() for name, value in self.model.state_dict().items()}
+        if self.args.should_save:
+            self._save(output_dir, state_dict=state)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A pickle that nothing reads.
+        (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        state = {
+            "optimizer": map_tensors(whole, self.optimizer.state_dict()),
+            "scheduler": self.lr_scheduler.state_dict(),
+            "scaler": None if scaler is None else scaler.state_dict(),
+        }
+        if self.args.should_save:
+            save_tree(state, Path(output_dir) / OPTIMIZER)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        """Saved with the optimizer."""
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        Path(output_dir).mkdir(parents=True, exist_ok=True)  # another process may not have made it yet
+        save_tree(self.process_state(), self._process_file(output_dir))
+
+    def process_state(self) -> dict[str, Any]:
+        """What each process has of its own."""
+        device = self.args.device
+        return {
+            "python": random.getstate(),
+            "numpy": np.random.get_state(),
+            "cpu": torch.get_rng_state(),
+            "device": None if device.type == "cpu" else torch.get_device_module(device).get_rng_state(),
+            "log": (self._tr_loss, self._total_loss_scalar, self._globalstep_last_logged),
+        }
+
+    def restore_process_state(self, state: dict[str, Any]) -> None:
+        device = self.args.device
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])
+        torch.set_rng_state(state["cpu"])
+        if device.type != "cpu" and state["device"] is not None:
+            torch.get_device_module(device).set_rng_state(state["device"])
+        loss, self._total_loss_scalar, self._globalstep_last_logged = state["log"]
+        self._tr_loss = loss.to(device)
+
+    def _process_file(self, folder: str) -> Path:
+        return Path(folder) / f"process-{self.args.process_index}.safetensors"
+
+    # ------------------------------------------------------------------------------------------------------ loading
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        path = Path(resume_from_checkpoint) / WEIGHTS
+        if not path.is_file():  # adapters
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        model = self.model if model is None else model
+        own = model.state_dict()
+        loaded = {name: like(value, own.get(name)) for name, value in load_file(path).items()}
+        self._issue_warnings_after_load(model.load_state_dict(loaded, strict=False))
+
+    def _load_best_model(self) -> None:
+        if self.is_fsdp_enabled:
+            self._load_from_checkpoint(self.state.best_model_checkpoint)
+        else:
+            super()._load_best_model()
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        state = load_tree(Path(checkpoint) / OPTIMIZER)
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for number, slots in state["optimizer"]["state"].items():
+            for name, value in slots.items():
+                if isinstance(value, torch.Tensor) and value.shape == parameters[number].shape:
+                    slots[name] = like(value, parameters[number])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.lr_scheduler.load_state_dict(state["scheduler"])
+        scaler = getattr(self.accelerator, "scaler", None)
+        if scaler is not None and state["scaler"] is not None:
+            scaler.load_state_dict(state["scaler"])
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        """Loaded with the optimizer."""
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        path = self._process_file(checkpoint)
+        if path.is_file() and self._same_number_of_processes(checkpoint):
+            self.restore_process_state(load_tree(path))
+        elif self.is_world_process_zero():
+            logger.warning(
+                f"{checkpoint} was written by another number of processes: batches are cut anew and random numbers "
+                "start anew, so the run will not end exactly as it would have"
+            )
+
+    def _same_number_of_processes(self, checkpoint: str) -> bool:
+        return len(list(Path(checkpoint).glob("process-*.safetensors"))) == int(self.args.world_size)
+
+
+@contextlib.contextmanager
+def _whole_or_gone(folder: Path) -> Iterator[None]:
+    """A checkpoint that cannot be written is removed, and said to be."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise UnshakenError(
+            f"cannot write {folder}: {error}; earlier checkpoints are whole: make room and continue with --resume"
+        ) from error

@@ -1,0 +1,81 @@
+"""Nested state (an optimizer's, a generator's) as one safetensors file: nothing in it can run when it is read.
+
+Tensors are stored as tensors; what holds them together is JSON in the file's header.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from unshaken.errors import UnshakenError
+
+_KEY = "tree"  # one entry only: safetensors writes several in no fixed order
+
+
+def save_tree(tree: Any, path: Path | str) -> None:
+    """Write nested dicts, lists and tuples of tensors, arrays and plain values."""
+    tensors: dict[str, Tensor] = {}
+    skeleton = _take_apart(tree, tensors)
+    save_file(tensors, str(path), metadata={_KEY: json.dumps(skeleton)})
+
+
+def load_tree(path: Path | str) -> Any:
+    """Read what `save_tree` wrote; tensors are on the CPU."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            skeleton = json.loads((file.metadata() or {})[_KEY])
+            return _put_together(skeleton, file.get_tensor)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UnshakenError(f"{path}: not a state file ({error})") from error
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """The same tree with every tensor replaced."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {key: map_tensors(function, value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(map_tensors(function, item) for item in tree)
+    return tree
+
+
+def _take_apart(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    if isinstance(tree, Tensor | np.ndarray):
+        name = str(len(tensors))
+        is_tensor = isinstance(tree, Tensor)
+        tensors[name] = (tree.detach() if is_tensor else torch.from_numpy(np.array(tree))).contiguous()
+        return {"tensor" if is_tensor else "array": name}
+    if isinstance(tree, dict):
+        # JSON knows text keys only, and optimizers number their parameters.
+        return {"dict": [[_take_apart(key, tensors), _take_apart(value, tensors)] for key, value in tree.items()]}
+    if isinstance(tree, list | tuple):
+        items = [_take_apart(item, tensors) for item in tree]
+        return items if isinstance(tree, list) else {"tuple": items}
+    raise UnshakenError(f"a checkpoint holds tensors and plain values, and cannot hold {type(tree).__name__}")
+
+
+def _put_together(skeleton: Any, tensor: Callable[[str], Tensor]) -> Any:
+    if isinstance(skeleton, list):
+        return [_put_together(item, tensor) for item in skeleton]
+    if not isinstance(skeleton, dict):
+        return skeleton
+    ((kind, content),) = skeleton.items()
+    if kind == "tensor":
+        return tensor(content)
+    if kind == "array":
+        return tensor(content).numpy()
+    if kind == "tuple":
+        return tuple(_put_together(item, tensor) for item in content)
+    return {_put_together(key, tensor): _put_together(value, tensor) for key, value in content}
