@@ -1,0 +1,167 @@
+"""The papers' tables and figures as recipes: they load, they name real things, and their numbers hold together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from statistics import mean
+
+import pytest
+
+from unshaken.attacks import ATTACKS
+from unshaken.connections import parse as parse_connection
+from unshaken.defences import parse as parse_defence
+from unshaken.names import build
+from unshaken.recipes.recipe import Column, Method, Number, Recipe, load_recipe, recipe_names
+from unshaken.recipes.runs import Run, Settings
+from unshaken.tasks import PROTOCOLS, TASKS
+
+PAPER_RECIPES = {name: load_recipe(name) for name in recipe_names() if name.startswith(("im-bert-", "rift-"))}
+EACH = pytest.mark.parametrize("recipe", PAPER_RECIPES.values(), ids=PAPER_RECIPES)
+EXPECTED = {
+    *(f"im-bert-table-{number}" for number in ("1", "2-500", "2-1000", "3", "4", "5", "6")),
+}
+
+
+def runs(recipe: Recipe) -> Iterator[tuple[Method, Column, Run]]:
+    for method in recipe.methods:
+        for column in recipe.measured:
+            yield method, column, recipe.run("encoder", method, column, recipe.seeds[0])
+
+
+def of(recipe: str, method: str, column: str) -> Run:
+    """The training behind a cell."""
+    found = PAPER_RECIPES[recipe]
+    return next(run for row, cell, run in runs(found) if (row.name, cell.name) == (method, column))
+
+
+def middle(number: Number) -> float:
+    return number[0] if isinstance(number, tuple) else number
+
+
+def test_every_table_and_figure_is_there() -> None:
+    assert set(PAPER_RECIPES) == EXPECTED
+
+
+@EACH
+def test_settings_make_real_objects(recipe: Recipe) -> None:
+    for settings in {run.settings for _, _, run in runs(recipe)}:
+        parse_defence(settings.defence)
+        _connection(settings)
+        build("protocol", settings.protocol, PROTOCOLS)
+        assert settings.task in TASKS
+        _check_attack(settings.select_by, settings.task)
+
+
+def _connection(settings: Settings) -> None:
+    keys = ("layers", "solver", "gradient", "form", "theta", "step")
+    parse_connection(settings.connection, **{key: getattr(settings, key) for key in keys})
+
+
+def _check_attack(spec: str | None, task: str) -> None:
+    if spec is not None:
+        attack = build("attack", spec, ATTACKS)
+        assert set(attack.frozen_columns) <= set(TASKS[task].columns)
+
+
+@EACH
+def test_measurements_exist(recipe: Recipe) -> None:
+    for _, column, run in runs(recipe):
+        measure = column.measure
+        tested = TASKS[measure.on or run.settings.task]
+        _check_attack(measure.attack, tested.name)
+        assert TASKS[run.settings.task].label_names == tested.label_names
+        assert (tested.clean_task or tested.name).removesuffix("-mm") == run.settings.task
+        assert measure.group in (None, "word", "sentence", "human")
+        assert measure.group is None or tested.group_column is not None
+
+
+@EACH
+def test_clean_accuracy_stands_beside_every_robust_number(recipe: Recipe) -> None:
+    names = [column.name for column in recipe.columns]
+    assert "Clean" in names or "Clean Avg." in names
+    for column in recipe.measured:
+        if column.name.startswith("Clean"):
+            assert (column.measure.what, column.measure.on, column.measure.attack) == ("accuracy", None, None)
+
+
+@EACH
+def test_numbers_are_percentages_or_flops(recipe: Recipe) -> None:
+    for rows in recipe.paper_numbers.values():
+        for row in rows.values():
+            for column, number in row.items():
+                values = number if isinstance(number, tuple) else (number,)
+                assert len(values) <= 2
+                assert all(0 < value < (500 if "FLOPs" in column else 100) for value in values)
+
+
+@EACH
+def test_every_row_has_a_number_or_is_named_as_ours(recipe: Recipe) -> None:
+    if not recipe.paper_numbers:  # a figure without printed numbers
+        assert recipe.figure is not None
+        assert any("prints no numbers" in note for note in recipe.notes)
+        return
+    printed = {name for rows in recipe.paper_numbers.values() for name in rows}
+    for method in recipe.methods:
+        assert method.name in printed or any(f"{method.name}," in note and " ours" in note for note in recipe.notes)
+
+
+@EACH
+def test_averages_are_means_or_a_note_says_they_are_not(recipe: Recipe) -> None:
+    for column in recipe.columns:
+        for rows in recipe.paper_numbers.values():
+            for name, row in rows.items():
+                if not column.average or not {column.name, *column.average} <= set(row):
+                    continue
+                off = middle(row[column.name]) - mean(middle(row[part]) for part in column.average)
+                method = name.partition(",")[0]
+                said = any(method in note and "not the mean of" in note for note in recipe.notes)
+                assert abs(off) < 0.1 or said, (name, column.name, off)  # both sides are rounded to 0.05
+
+
+@EACH
+def test_flops_follow_the_papers_own_count(recipe: Recipe) -> None:
+    """T + 1 passes through each connected layer of twelve: a typing error in either would show."""
+    for method in recipe.methods:
+        row = recipe.paper_numbers.get("bert-base-uncased", {}).get(method.name, {})
+        if "FLOPs as the paper counts" not in row or method.settings.get("defence"):
+            continue
+        steps = int(re.sub(r"\D", "", method.settings.get("solver", "5")))
+        first, _, last = method.settings.get("layers", "1-12").partition("-")
+        connected = (int(last) - int(first) + 1) if "connection" in method.settings else 0
+        expected = 22.35 * (1 + steps * connected / 12)
+        assert middle(row["FLOPs as the paper counts"]) == pytest.approx(expected, abs=0.02)
+
+
+@EACH
+def test_no_class_path_and_no_file(recipe: Recipe) -> None:
+    for _, column, run in runs(recipe):
+        measure = column.measure
+        for text in (*vars(run.settings).values(), measure.on, measure.attack, measure.substitutions):
+            assert not isinstance(text, str) or not re.search(r"[/\\]|path|\.[a-z]", text)
+
+
+@EACH
+def test_rows_differ(recipe: Recipe) -> None:
+    """Two methods with one training would be a row that is not what it says."""
+    for column in recipe.measured:
+        trained = [run for _, cell, run in runs(recipe) if cell.name == column.name]
+        assert len(set(trained)) == len(recipe.methods)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        (
+            ("im-bert-table-1", "BERT", "SST-2"),
+            ("im-bert-table-3", "BERT", "All"),
+            ("im-bert-table-6", "BERT", "Clean"),
+        ),
+        (("im-bert-table-1", "SMART", "RTE"), ("im-bert-table-4", "SMART", "Word RTE")),
+        (("im-bert-table-1", "IM-BERT", "MNLI-m"), ("im-bert-table-4", "IM-BERT", "Human MNLI-mm")),
+        (("im-bert-table-3", "Layer (4-6)", "Word"), ("im-bert-table-6", "IM-BERT (4-6)", "Accuracy")),
+    ],
+    ids=lambda cells: cells[0][1],
+)
+def test_tables_that_share_a_row_share_its_training(cells: tuple[tuple[str, str, str], ...]) -> None:
+    assert len({of(*cell) for cell in cells}) == 1
