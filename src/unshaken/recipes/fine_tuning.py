@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshaken.errors import UnshakenError
+from unshaken.files import locked
+from unshaken.processes import Shard
 
 if TYPE_CHECKING:
     from unshaken.attacks import Attack
@@ -56,7 +59,7 @@ def fine_tune(plan: Plan) -> FineTuned:
     from transformers import PrinterCallback, set_seed
 
     from unshaken import RobustTrainer, RobustTrainingArguments, connect
-    from unshaken.reports import TrainingRecord
+    from unshaken.training.checkpoints import replaced_folder
 
     set_seed(plan.seed)
     model, tokenizer = load_classifier(plan.model, plan.train)
@@ -82,17 +85,36 @@ def fine_tune(plan: Plan) -> FineTuned:
     if plan.on_step is not None:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_step_callback(plan.on_step))
-    checkpoint = _last_checkpoint(plan)
-    start = time.perf_counter()
-    torch.set_flush_denormal(True)  # gradients of 1e-40, as a changed network has them at first, make a CPU crawl
-    try:
-        trainer.train(resume_from_checkpoint=checkpoint)
-    finally:
-        torch.set_flush_denormal(False)
-    seconds = time.perf_counter() - start
-    folder = plan.out / "model"
-    trainer.save_model(str(folder))
-    record = TrainingRecord(
+    with locked(plan.out):
+        checkpoint = _last_checkpoint(plan)
+        start = time.perf_counter()
+        torch.set_flush_denormal(True)  # gradients of 1e-40, as a changed network has them at first, make a CPU crawl
+        try:
+            trainer.train(resume_from_checkpoint=checkpoint)
+        finally:
+            torch.set_flush_denormal(False)
+        seconds = time.perf_counter() - start
+        folder = plan.out / "model"
+        record = _record(plan, {**defaults, **plan.arguments}, trainer.state.global_step, seconds)
+        leads = trainer.is_world_process_zero()
+        with replaced_folder(folder) if leads else contextlib.nullcontext(folder) as filling:
+            trainer.save_model(str(filling))  # on all processes: shards are gathered
+            if leads:
+                record.save(filling)
+        trainer.accelerator.wait_for_everyone()
+    return FineTuned(
+        folder=folder,
+        record=record,
+        seconds=seconds,
+        steps=trainer.state.global_step,
+        history=trainer.state.log_history,
+    )
+
+
+def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
+    from unshaken.reports import TrainingRecord
+
+    return TrainingRecord(
         method=plan.method,
         seed=plan.seed,
         base_model=plan.model if plan.model == MINILM else Path(plan.model).name,
@@ -103,19 +125,10 @@ def fine_tune(plan: Plan) -> FineTuned:
             "defence": None if plan.defence is None else describe(plan.defence),
             "training_examples": len(plan.train),
             "training_data": plan.train.fingerprint,
-            "steps": trainer.state.global_step,
+            "steps": steps,
             "seconds": round(seconds, 2),
-            "arguments": dict(sorted({**defaults, **plan.arguments}.items())),
+            "arguments": dict(sorted(arguments.items())),
         },
-    )
-    if trainer.is_world_process_zero():
-        record.save(folder)
-    return FineTuned(
-        folder=folder,
-        record=record,
-        seconds=seconds,
-        steps=trainer.state.global_step,
-        history=trainer.state.log_history,
     )
 
 
@@ -203,16 +216,27 @@ def _substitutions(defence: Any) -> list[dict[str, str]]:
 
 
 def _last_checkpoint(plan: Plan) -> str | None:
-    from transformers.trainer_utils import get_last_checkpoint
+    """The checkpoint to continue from. Where none is whole the run begins anew, which gives the same result."""
+    from unshaken.training.checkpoints import has_checkpoints, last_complete
 
     folder = plan.out / "checkpoints"
-    last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
-    if last is None:
+    if not has_checkpoints(folder):
         if plan.resume:
-            print(f"note: {folder} holds no checkpoint yet; training starts from the beginning")
+            _note(f"{folder} holds no checkpoint yet; training starts from the beginning")
         return None
     if not plan.resume:
         raise UnshakenError(
             f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out"
         )
-    return str(last)
+    found = last_complete(folder)
+    for note in found.notes:
+        _note(note)
+    if found.folder is None:
+        _note(f"{folder} holds no checkpoint that can be used; training starts from the beginning")
+        return None
+    return str(found.folder)
+
+
+def _note(text: str) -> None:
+    if Shard.from_environment().leads:
+        print(f"note: {text}", flush=True)

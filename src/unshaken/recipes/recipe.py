@@ -135,9 +135,11 @@ class Recipe:
     def measured(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if not column.average)
 
-    def run(self, encoder: str, method: Method, column: Column, seed: int, changes: Mapping[str, Any] = {}) -> Run:  # noqa: B006  # read only
+    def run(
+        self, encoder: str, method: Method, column: Column, seed: int, changes: Mapping[str, Any] = {}
+    ) -> Run:  # read only
         """The training behind one cell; `changes` are a user's own settings and win over everybody's."""
-        layers = (self.paper_settings, self.our_settings, column.settings, method.settings, changes)
+        layers = (self.paper_settings, self.our_settings, column.settings, method.settings, changes or {})
         merged = {key: value for layer in layers for key, value in layer.items()}
         return Run(encoder=encoder, seed=seed, settings=make_settings(self.name, merged))
 

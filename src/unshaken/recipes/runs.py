@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unshaken.errors import UnshakenError
-from unshaken.files import read_json, write_json
+from unshaken.files import read_json, write_text
 from unshaken.names import nearest
 from unshaken.reports.schema import decode
 
@@ -138,27 +138,30 @@ class Measured:
     """The answers to one set under one condition.
 
     Attributes:
-        held: One character an example, in the order of their ids: 1 where the answer is right and stays right, 0 where
+        held: One character an example, in the order of the set: 1 where the answer is right and stays right, 0 where
             not, ? where the attack could not be carried out.
-        groups: Hits and size of each group.
         majority: Accuracy of always answering the most frequent label.
         data: Fingerprint of the examples.
+        groups: One digit an example, its group's number in `group_names`; empty where there are no groups.
+        queries: Mean number an attacked example.
     """
 
     held: str
     majority: float
     data: str
-    groups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    group_names: tuple[str, ...] = ()
+    groups: str = ""
     queries: float | None = None
     seconds: float = 0.0
 
-    @property
-    def hits(self) -> int:
-        return self.held.count("1")
-
-    @property
-    def total(self) -> int:
-        return len(self.held) - self.held.count("?")
+    def marks(self, group: str | None = None) -> str:
+        """`held`, of one group or of all examples."""
+        if group is None:
+            return self.held
+        if group not in self.group_names:
+            return ""
+        digit = str(self.group_names.index(group))
+        return "".join(mark for mark, own in zip(self.held, self.groups, strict=True) if own == digit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +194,7 @@ class Outcome:
         return self.features is not None if measure.what == "features" else bool(self.training)
 
     def save(self, folder: Path) -> Path:
-        return write_json(folder / f"{self.run.name}.json", asdict(self))
+        return write_text(folder / f"{self.run.name}.json", json.dumps(asdict(self), allow_nan=False) + "\n")
 
 
 def load_outcome(path: Path) -> Outcome:

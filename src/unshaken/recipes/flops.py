@@ -1,0 +1,60 @@
+"""What one text costs at inference: as torch counts it, and as IM-BERT's tables count it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+TOKENS = 128  # 22.35 GFLOPs of BERT-base in IM-BERT's Table 3 are those of 128 tokens
+
+
+def count_gflops(model: Any) -> dict[str, float]:
+    """GFLOPs of one forward pass of one text of 128 tokens.
+
+    Returns:
+        `gflops`: what torch counts, the vector-Jacobian products of a descent included. `counted_gflops`: the paper's
+        count, T + 1 evaluations of each connected layer and no backward pass, whatever the solver; equal to the plain
+        model's for a plain one.
+    """
+    from unshaken.connections import connection_of, disconnect, solve_records
+
+    true = _forward_gflops(model)
+    connection = connection_of(model)
+    if connection is None:
+        return {"gflops": true, "counted_gflops": true}
+    connected = len(solve_records(model)) if connection.is_implicit else 0
+    plain = _forward_gflops(disconnect(copy.deepcopy(model)))
+    steps = getattr(connection.solver, "steps", 0) if connection.is_implicit else 0
+    share = connected / max(1, model.config.num_hidden_layers)
+    return {"gflops": true, "counted_gflops": round(plain * (1 + steps * share), 3)}
+
+
+def _forward_gflops(model: Any) -> float:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    class Counter(TorchDispatchMode):
+        """torch's formulas without FlopCounterMode's module hooks, which a gradient inside a forward pass breaks."""
+
+        total = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            formula = flop_registry.get(function._overloadpacket)
+            if formula is not None:
+                Counter.total += formula(*args, **(kwargs or {}), out_val=result)
+            return result
+
+    limit = getattr(model.config, "max_position_embeddings", None) or TOKENS
+    ids = torch.full((1, min(TOKENS, limit - 2)), min(10, model.config.vocab_size - 1), device=model.device)
+    was_training = model.training
+    model.eval()
+    try:
+        # Matrix products are what the formulas know on every device; fused attention kernels are not.
+        with Counter(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    finally:
+        model.train(was_training)
+    return float(round(Counter.total / 1e9, 3))

@@ -1,0 +1,143 @@
+"""All runs of some recipes: what is planned, what is missing, and several of them side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unshaken.recipes.recipe import Recipe
+from unshaken.recipes.runs import Measure, Outcome, Run
+from unshaken.recipes.work import Place, carry_out, parse_parts
+
+Report = Callable[[int, int, Run, Outcome], None]  # (done, all, run, outcome)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One training and everything that is to be measured of it, whichever recipes asked."""
+
+    run: Run
+    measures: tuple[Measure, ...]
+
+
+def plan(
+    recipes: Sequence[Recipe],
+    encoder: str,
+    *,
+    seeds: Sequence[int] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    examples: int | None = None,
+) -> list[Job]:
+    """The trainings behind some recipes, each once: tables that share a row share its training.
+
+    Args:
+        seeds: Instead of the recipes' own.
+        changes: Settings that win over the recipes' own.
+        examples: At most this many attacked examples.
+    """
+    wanted: dict[Run, dict[Measure, None]] = {}
+    for recipe in recipes:
+        for seed in seeds if seeds is not None else recipe.seeds:
+            for method in recipe.methods:
+                for column in recipe.measured:
+                    run = recipe.run(encoder, method, column, seed, changes)
+                    wanted.setdefault(run, {})[at_most(column.measure, examples).answers] = None
+    jobs = [Job(run=run, measures=tuple(measures)) for run, measures in wanted.items()]
+    # Seeds outermost, so that a plan that is cut short has whole seeds first; the longest first within a seed, so that
+    # none of them is left alone at the end.
+    return sorted(jobs, key=lambda job: (job.run.seed, -expected_cost(job.run)))
+
+
+def at_most(measure: Measure, examples: int | None) -> Measure:
+    if examples is None or measure.attack is None or (measure.examples or examples + 1) <= examples:
+        return measure
+    return replace(measure, examples=examples)
+
+
+def expected_cost(run: Run) -> float:
+    """Of training, in plain passes over the rows: only the order matters."""
+    settings = run.settings
+    connection, defence = parse_parts(settings)
+    solver_steps = getattr(connection.solver, "steps", 0) if connection is not None and connection.is_implicit else 0
+    per_row = defence.passes().cost * (1 + solver_steps)
+    return float((settings.rows or 50_000) * settings.epochs * per_row * settings.max_length)
+
+
+def unfinished(jobs: Sequence[Job], place: Place) -> list[Job]:
+    return [job for job in jobs if place.outcome(job.run).lacks(job.measures)]
+
+
+def carry_out_all(
+    jobs: Sequence[Job], place: Place, *, workers: int = 1, report: Report | None = None
+) -> list[Outcome]:
+    """Do all jobs, several at a time; each keeps what it finishes, so the same call continues a run that was killed."""
+    outcomes: list[Outcome] = []
+    with _pool(workers) as submit:
+        for outcome in submit(jobs, place):
+            outcomes.append(outcome)
+            if report is not None:
+                report(len(outcomes), len(jobs), outcome.run, outcome)
+    return outcomes
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[Callable[[Sequence[Job], Place], Iterator[Outcome]]]:
+    if workers == 1:
+        _quiet()
+        yield lambda jobs, place: (carry_out(job.run, job.measures, place) for job in jobs)
+        return
+    with (
+        _sharing_the_gpu(),
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare) as pool,
+    ):
+
+        def submit(jobs: Sequence[Job], place: Place) -> Iterator[Outcome]:
+            waiting: set[Future[Outcome]] = {pool.submit(carry_out, job.run, job.measures, place) for job in jobs}
+            while waiting:
+                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield future.result()
+
+        yield submit
+
+
+def _prepare() -> None:
+    import torch
+
+    torch.set_num_threads(1)  # of each worker: they share the cores
+    torch.set_float32_matmul_precision("high")
+    _quiet()
+
+
+def _quiet() -> None:
+    """Runs report themselves, by name; loading bars of many of them would only mix."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+@contextlib.contextmanager
+def _sharing_the_gpu() -> Iterator[None]:
+    """NVIDIA's multi-process service while open, where it is installed: small trainings then overlap on one GPU."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as pipes, tempfile.TemporaryDirectory() as logs:
+        os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": pipes, "CUDA_MPS_LOG_DIRECTORY": logs}
+        subprocess.run([control, "-d"], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([control], input="quit\n", text=True, check=False)
+            for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+                os.environ.pop(name, None)

@@ -1,0 +1,262 @@
+"""The numbers of a recipe: the paper's, ours, how sure ours are, and how far the two and the methods are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from unshaken.recipes.recipe import Column, Method, Number, Recipe
+from unshaken.recipes.runs import Outcome
+from unshaken.recipes.schedule import at_most
+from unshaken.reports.views import escape_markdown
+
+RESAMPLES = 2_000
+CURVES = ("distance",)
+UNITS = {"gflops": "gflops", "counted-gflops": "counted_gflops", "seconds": "seconds", "cost": "cost"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One number of a table.
+
+    Attributes:
+        ours: Mean over seeds, in percent for accuracies; None where nothing was run.
+        low: Lower end of the 95% interval: examples and seeds drawn again with replacement.
+        deviation: Between seeds; None for one seed.
+        gain: Ours less the reference method's on the same examples and seeds, with its interval.
+        majority: What always answering the most frequent label gives, in percent.
+        paper: Paper's encoder -> its number.
+        why: Why there is no number of ours.
+    """
+
+    method: str
+    column: str
+    ours: float | None = None
+    low: float | None = None
+    high: float | None = None
+    deviation: float | None = None
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    majority: float | None = None
+    examples: int | None = None
+    seeds: tuple[int, ...] = ()
+    paper: dict[str, Number] | None = None
+    why: str | None = None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the gain's interval leaves out zero."""
+        return self.gain_low is not None and self.gain_high is not None and (self.gain_low > 0 or self.gain_high < 0)
+
+    def difference(self, encoder: str) -> float | None:
+        """Ours less the paper's."""
+        value = None if self.paper is None else self.paper.get(encoder)
+        return None if value is None or self.ours is None else self.ours - mean_of(value)
+
+
+def mean_of(number: Number) -> float:
+    return float(number[0] if isinstance(number, tuple) else number)
+
+
+def cells(
+    recipe: Recipe,
+    outcomes: Mapping[str, Outcome],
+    encoder: str,
+    *,
+    seeds: Sequence[int] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    examples: int | None = None,
+) -> list[Cell]:
+    """Every cell of a recipe, methods outermost. `outcomes` are by run key; the rest is as it was for `plan`."""
+    view = _View(recipe, outcomes, encoder, tuple(seeds if seeds is not None else recipe.seeds), changes, examples)
+    return [view.cell(method, column) for method in recipe.methods for column in recipe.columns]
+
+
+@dataclass(frozen=True)
+class _View:
+    recipe: Recipe
+    outcomes: Mapping[str, Outcome]
+    encoder: str
+    seeds: tuple[int, ...]
+    changes: Mapping[str, Any] | None
+    examples: int | None
+
+    def cell(self, method: Method, column: Column) -> Cell:
+        paper = {
+            encoder: numbers[method.name][column.name]
+            for encoder, numbers in self.recipe.paper_numbers.items()
+            if column.name in numbers.get(method.name, {})
+        }
+        named: dict[str, Any] = {"method": method.name, "column": column.name, "paper": paper}
+        if column.average:
+            return self._average(method, column, named)
+        if column.measure.what != "accuracy":
+            return self._plain(method, column, named)
+        found = self._marks(method, column)
+        if not found:
+            return Cell(**named, why=self._why(method, column))
+        reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
+        rival = {} if method.name == reference.name else self._marks(reference, column)
+        return Cell(**named, **_shares([found]), **_gains([found], [rival]), majority=self._majority(method, column))
+
+    def _outcome(self, method: Method, column: Column, seed: int) -> Outcome | None:
+        return self.outcomes.get(self.recipe.run(self.encoder, method, column, seed, self.changes).key)
+
+    def _marks(self, method: Method, column: Column) -> dict[int, str]:
+        """Seed -> which examples held."""
+        found = {}
+        for seed in self.seeds:
+            outcome = self._outcome(method, column, seed)
+            if outcome is not None:
+                key = at_most(column.measure, self.examples).key(outcome.run.settings.task)
+                marks = outcome.measured[key].marks(column.measure.group) if key in outcome.measured else ""
+                if marks:
+                    found[seed] = marks
+        return found
+
+    def _majority(self, method: Method, column: Column) -> float | None:
+        for seed in self.seeds:
+            outcome = self._outcome(method, column, seed)
+            if outcome is not None and column.measure.group is None:
+                key = at_most(column.measure, self.examples).key(outcome.run.settings.task)
+                return 100 * outcome.measured[key].majority if key in outcome.measured else None
+        return None
+
+    def _why(self, method: Method, column: Column) -> str:
+        errors = [
+            outcome.error
+            for seed in self.seeds
+            if (outcome := self._outcome(method, column, seed)) is not None and outcome.error
+        ]
+        return errors[0] if errors else "not run"
+
+    def _plain(self, method: Method, column: Column, named: dict[str, Any]) -> Cell:
+        """A number of the training itself; no examples stand behind it, so it has a deviation and no interval."""
+        values = {}
+        for seed in self.seeds:
+            outcome = self._outcome(method, column, seed)
+            training = {} if outcome is None else outcome.training
+            if column.measure.what == "distance" and training.get("distance"):
+                values[seed] = float(training["distance"][-1][1])
+            elif column.measure.what in UNITS and UNITS[column.measure.what] in training:
+                values[seed] = float(training[UNITS[column.measure.what]])
+        if not values:
+            return Cell(**named, why=self._why(method, column))
+        deviation = stdev(values.values()) if len(values) > 1 else None
+        return Cell(**named, ours=fmean(values.values()), deviation=deviation, seeds=tuple(values))
+
+    def _average(self, method: Method, column: Column, named: dict[str, Any]) -> Cell:
+        """The mean of the columns it names, where all of them are there."""
+        columns = [part for part in self.recipe.columns if part.name in column.average]
+        found = [self._marks(method, part) for part in columns]
+        if not all(found):
+            return Cell(**named, why="not all of its columns were run")
+        reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
+        rivals = [{} if method.name == reference.name else self._marks(reference, part) for part in columns]
+        return Cell(**named, **_shares(found), **_gains(found, rivals))
+
+
+def _table(marks: Mapping[int, str], seeds: Sequence[int]) -> Any:
+    """(seeds, examples) of 1, 0 and NaN."""
+    import numpy as np
+
+    values = {"1": 1.0, "0": 0.0, "?": np.nan}
+    return np.array([[values[mark] for mark in marks[seed]] for seed in seeds])
+
+
+def _shares(columns: Sequence[Mapping[int, str]]) -> dict[str, Any]:
+    """Mean over seeds (and columns), its two-level bootstrap interval, and the deviation between seeds."""
+    import numpy as np
+
+    seeds = sorted(set.intersection(*(set(column) for column in columns)))
+    if not seeds:
+        return {}
+    tables = [_table(column, seeds) for column in columns]
+    by_seed = np.mean([np.nanmean(table, axis=1) for table in tables], axis=0)
+    low, high = np.percentile(_resampled(tables), [2.5, 97.5])
+    return {
+        "ours": 100 * float(by_seed.mean()),
+        "low": 100 * float(low),
+        "high": 100 * float(high),
+        "deviation": 100 * float(by_seed.std(ddof=1)) if len(seeds) > 1 else None,
+        "examples": sum(table.shape[1] for table in tables),
+        "seeds": tuple(seeds),
+    }
+
+
+def _gains(columns: Sequence[Mapping[int, str]], rivals: Sequence[Mapping[int, str]]) -> dict[str, Any]:
+    """Mean difference on the same examples and seeds, with its interval; empty where there is nothing to pair."""
+    import numpy as np
+
+    seeds = sorted(set.intersection(*(set(column) for column in (*columns, *rivals))))
+    pairs = list(zip(columns, rivals, strict=True))
+    if not seeds or any(len(one[seed]) != len(other[seed]) for one, other in pairs for seed in seeds):
+        return {}
+    tables = [_table(one, seeds) - _table(other, seeds) for one, other in pairs]
+    low, high = np.percentile(_resampled(tables), [2.5, 97.5])
+    gain = float(np.mean([np.nanmean(table) for table in tables]))
+    return {"gain": 100 * gain, "gain_low": 100 * float(low), "gain_high": 100 * float(high)}
+
+
+def _resampled(tables: Sequence[Any]) -> Any:
+    """Means of tables whose seeds and examples were drawn again with replacement; one seed stays itself."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    means = np.zeros(RESAMPLES)
+    for table in tables:
+        seeds, examples = table.shape
+        known = np.isfinite(table)
+        values = np.where(known, table, 0.0)
+        drawn_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)  # (resamples, seeds)
+        drawn = rng.multinomial(examples, np.full(examples, 1 / examples), size=RESAMPLES)  # (resamples, examples)
+        hits = ((drawn_seeds @ values) * drawn).sum(1)
+        sizes = ((drawn_seeds @ known.astype(float)) * drawn).sum(1)
+        means += hits / np.maximum(sizes, 1)
+    return means / len(tables)
+
+
+# ------------------------------------------------------------------------------------------------------------ markdown
+
+
+def markdown(recipe: Recipe, found: Sequence[Cell]) -> str:
+    """The table: ours with its interval; below it the paper's number with the difference between the two."""
+    by_place = {(cell.method, cell.column): cell for cell in found}
+    lines = [["", *(column.name for column in recipe.columns)], ["---"] * (len(recipe.columns) + 1)]
+    for method in recipe.methods:
+        shown = [_shown(by_place[method.name, column.name]) for column in recipe.columns]
+        lines.append([escape_markdown(method.name), *shown])
+    lines[0] = [escape_markdown(name) for name in lines[0]]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    majorities = {
+        column.name: by_place[recipe.methods[0].name, column.name].majority
+        for column in recipe.columns
+        if by_place[recipe.methods[0].name, column.name].majority is not None
+    }
+    if majorities:
+        shares = ", ".join(f"{escape_markdown(name)} {value:.1f}" for name, value in majorities.items())
+        text += f"\n\nAlways answering the most frequent label: {shares}."
+    return text
+
+
+def _shown(cell: Cell) -> str:
+    parts = []
+    if cell.ours is None:
+        parts.append("not run" if cell.why in (None, "not run") else f"not run: {escape_markdown(cell.why or '')}")
+    elif cell.low is None:
+        parts.append(f"{cell.ours:.4g}")
+    else:
+        star = "\\*" if cell.significant else ""
+        parts.append(f"{cell.ours:.1f}{star} [{cell.low:.1f}, {cell.high:.1f}]")
+    for encoder, number in (cell.paper or {}).items():
+        difference = cell.difference(encoder)
+        apart = "" if difference is None else f" ({difference:+.1f})"
+        parts.append(f"{escape_markdown(encoder)} {_number(number)}{apart}")
+    return "<br>".join(parts)
+
+
+def _number(number: Number) -> str:
+    return f"{number[0]:g} ± {number[1]:g}" if isinstance(number, tuple) and len(number) > 1 else f"{mean_of(number):g}"

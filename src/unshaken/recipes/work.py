@@ -1,0 +1,320 @@
+"""One run, from the encoder to its numbers: train, then measure, keeping what is finished after each step."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
+from unshaken.recipes.runs import COUNTER_FITTED, Measure, Measured, Outcome, Run, Settings, load_outcome
+
+COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
+FEATURE_DIMENSIONS = 16  # of the principal components a feature map is drawn from; keeps an outcome small
+FEATURE_EXAMPLES = 500  # RIFT, Figure 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where runs find what they need and leave what they find.
+
+    Attributes:
+        encoders: Name -> folder or hub name.
+        data: Folder with the tasks' files; the hub where None.
+        out: `runs/` below it takes one file a run, `work/` what is unfinished.
+        keep_models: Leave the trained models in `work/`.
+        deadline: `time.time()` after which no new step is begun.
+    """
+
+    encoders: dict[str, str]
+    data: Path | None
+    out: Path
+    keep_models: bool = False
+    deadline: float = float("inf")
+
+    @property
+    def runs(self) -> Path:
+        return self.out / "runs"
+
+    def work(self, run: Run) -> Path:
+        return self.out / "work" / run.name
+
+    def outcome(self, run: Run) -> Outcome:
+        """What is known of a run; nothing where it was never begun."""
+        path = self.runs / f"{run.name}.json"
+        return load_outcome(path) if path.is_file() else Outcome(run=run)
+
+
+class OutOfTimeError(Exception):
+    """The deadline has passed; what is finished is kept."""
+
+
+def carry_out(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
+    """Do what is missing of a run, and write the outcome after each step."""
+    outcome = replace(place.outcome(run), error=None)
+    missing = outcome.lacks(measures)
+    if not missing:
+        return outcome
+    try:
+        folder = _trained_model(run, place)
+        if folder is None:
+            _require_time(place)
+            outcome = replace(outcome, **_train(run, place))
+            outcome.save(place.runs)
+            folder = place.work(run) / "model"
+        outcome = _measure(outcome, missing, folder, place)
+    except OutOfTimeError:
+        return outcome
+    except UnshakenError as error:
+        outcome = replace(outcome, error=str(error))
+    except Exception as error:  # one broken run must not end the others; it is named in the end and tried again
+        outcome = replace(outcome, error=f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
+    outcome.save(place.runs)
+    if outcome.error is None and not place.keep_models:
+        shutil.rmtree(place.work(run), ignore_errors=True)
+    return outcome
+
+
+def _require_time(place: Place) -> None:
+    if time.time() > place.deadline:
+        raise OutOfTimeError
+
+
+def _trained_model(run: Run, place: Place) -> Path | None:
+    """The model of a training that ended: its outcome was written after its weights."""
+    folder = place.work(run) / "model"
+    return folder if place.outcome(run).training and (folder / "config.json").is_file() else None
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def _train(run: Run, place: Place) -> dict[str, Any]:
+    import torch
+
+    from unshaken.recipes.fine_tuning import Plan, fine_tune
+    from unshaken.reports.environment import environment
+    from unshaken.training import DistanceToPretrained
+
+    settings = run.settings
+    train, validation = training_rows(settings, run.seed, place.data)
+    connection, defence = build(settings, place.data)
+    selects = settings.epochs > 1  # with one epoch there is nothing to choose from
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    tuned = fine_tune(
+        Plan(
+            model=place.encoders[run.encoder],
+            out=place.work(run),
+            method=run.settings.defence,
+            train=train,
+            validation=validation if selects else None,
+            connection=connection,
+            defence=defence,
+            selection_attack=attack_of(settings.select_by, settings.substitutions, place.data) if selects else None,
+            seed=run.seed,
+            resume=(place.work(run) / "checkpoints").is_dir(),
+            on_step=lambda done, total: None,
+            callbacks=[DistanceToPretrained()],
+            arguments={
+                "num_train_epochs": settings.epochs,
+                "learning_rate": settings.learning_rate,
+                "per_device_train_batch_size": settings.batch_size,
+                "per_device_eval_batch_size": 256,
+                "max_length": settings.max_length,
+                "weight_decay": settings.weight_decay,
+                "bf16": on_gpu,
+                "dataloader_pin_memory": on_gpu,
+                "logging_steps": max(1, round(len(train) * settings.epochs / settings.batch_size / 20)),
+                **({} if selects else {"save_strategy": "no"}),
+            },
+        )
+    )
+    curve = [
+        [int(row["step"]), round(row["distance_to_pretrained"], 6)]
+        for row in tuned.history
+        if "distance_to_pretrained" in row
+    ]
+    training = {
+        "seconds": round(tuned.seconds, 2),
+        "steps": tuned.steps,
+        "rows": len(train),
+        "memory_mib": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else None,
+        "bf16": on_gpu,
+        "cost": round(defence.passes().cost, 3),
+        "distance": curve,
+    }
+    return {"training": training, "environment": environment()}
+
+
+def training_rows(settings: Settings, seed: int, data: Path | None) -> tuple[Examples, Examples | None]:
+    """Rows to train and to select on; where rows are limited, the paper's 8:2 between the two is kept."""
+    loaded = _task(settings.task, data, settings.protocol, seed)
+    train, validation = loaded.require("train"), loaded.validation
+    if settings.rows is not None and settings.rows < len(train):
+        train = train.sample(settings.rows, seed)
+        validation = None if validation is None else validation.sample(max(2, settings.rows // 4), seed)
+    return train, validation
+
+
+@functools.lru_cache(maxsize=16)
+def _task(name: str, data: Path | None, protocol: str, seed: int) -> Any:
+    from unshaken.tasks import TASKS, load_task
+
+    brings_its_own = name in TASKS and TASKS[name].package is not None
+    return load_task(name, data=None if brings_its_own else data, protocol=protocol, seed=seed)
+
+
+def parse_parts(settings: Settings) -> tuple[Any, Any]:
+    """Connection (or None) and defence of some settings; neither may be a class path."""
+    from unshaken.connections import parse as parse_connection
+    from unshaken.defences import parse as parse_defence
+
+    connection = parse_connection(
+        settings.connection,
+        layers=settings.layers,
+        solver=settings.solver,
+        gradient=settings.gradient,
+        form=settings.form,
+        theta=settings.theta,
+        step=settings.step,
+    )
+    return connection, parse_defence(settings.defence)
+
+
+def build(settings: Settings, data: Path | None) -> tuple[Any, Any]:
+    """The same, with the defence reading the substitution set of the settings."""
+    connection, defence = parse_parts(settings)
+    for part in defence.modules():
+        if hasattr(part, "substitutions"):
+            part.substitutions = substitutions_of(settings.substitutions, data)
+    return connection, defence
+
+
+@functools.lru_cache(maxsize=4)
+def substitutions_of(name: str, data: Path | None) -> Any:
+    from unshaken.names import build as make
+    from unshaken.substitutions import SUBSTITUTIONS, Dictionary
+
+    if name != COUNTER_FITTED:
+        if "path" in name:
+            raise UnshakenError(f"substitutions {name!r}: a recipe names no files; try wordnet or typos")
+        return make("substitutions", name, SUBSTITUTIONS)
+    path = None if data is None else data / COUNTER_FITTED_FILE
+    if path is None or not path.is_file():
+        raise UnshakenError(
+            f"the counter-fitted substitutions are read from {COUNTER_FITTED_FILE} in the data folder, which has none; "
+            "put it there, or use substitutions=wordnet"
+        )
+    return Dictionary.load(path)
+
+
+def attack_of(spec: str | None, substitutions: str, data: Path | None) -> Any:
+    """The attack a recipe names, against the given substitution set; None for none."""
+    from unshaken.attacks import ATTACKS, SearchAttack
+    from unshaken.names import build as make
+
+    if spec is None:
+        return None
+    attack = make("attack", spec, ATTACKS)
+    if not isinstance(attack, SearchAttack):
+        raise UnshakenError(f"attack {spec!r} needs another model; a recipe names attacks on the model alone")
+    return replace(attack, substitutions=substitutions_of(substitutions, data))
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, place: Place) -> Outcome:
+    from unshaken.attacks import Victim
+    from unshaken.recipes.flops import count_gflops
+
+    run = outcome.run
+    victim = Victim.from_pretrained(str(folder), max_length=run.settings.max_length)
+    if "gflops" not in outcome.training:
+        outcome = replace(outcome, training={**outcome.training, **count_gflops(victim.model)})
+    for measure in missing:
+        key = measure.key(run.settings.task)
+        if measure.what == "features" and outcome.features is None:
+            _require_time(place)
+            outcome = replace(outcome, features=_features(victim, test_rows(measure, run, place.data)))
+        elif measure.what == "accuracy" and key not in outcome.measured:
+            _require_time(place)
+            found = _answers(victim, measure, run, place)
+            outcome = replace(outcome, measured={**outcome.measured, key: found})
+        else:
+            continue
+        outcome.save(place.runs)
+    return outcome
+
+
+def test_rows(measure: Measure, run: Run, data: Path | None) -> Examples:
+    """The examples of a measurement: the same for every method and every seed, so that they can be paired."""
+    rows: Examples = _task(measure.on or run.settings.task, data, "standard", 0).require("test")
+    count = FEATURE_EXAMPLES if measure.what == "features" else measure.examples
+    return rows if count is None else rows.sample(count)
+
+
+def _answers(victim: Any, measure: Measure, run: Run, place: Place) -> Measured:
+    rows = test_rows(measure, run, place.data)
+    started = time.perf_counter()
+    queries = None
+    if measure.attack is None:
+        right = victim.log_probabilities(rows.texts).argmax(-1) == rows.labels
+        held = "".join("01"[int(value)] for value in right)
+    else:
+        attack = attack_of(measure.attack, measure.substitutions, place.data)
+        path = place.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
+        results = attack(victim, rows, out=path, resume=path.exists())
+        held = "".join({"failure": "1", "error": "?"}.get(result.outcome, "0") for result in results)
+        queries = round(results.queries["mean"], 1) if results.attacked else None
+    names = tuple(dict.fromkeys(row.group for row in rows if row.group is not None))
+    return Measured(
+        held=held,
+        majority=rows.majority_baseline,
+        data=rows.fingerprint,
+        group_names=names,
+        groups="".join(str(names.index(row.group)) for row in rows if row.group is not None),
+        queries=queries,
+        seconds=round(time.perf_counter() - started, 2),
+    )
+
+
+def _slug(text: str) -> str:
+    import hashlib
+    import re
+
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', text)[:60].strip('-')}-{digest}"
+
+
+def _features(victim: Any, rows: Examples) -> dict[str, Any]:
+    """What the classifier's head reads of each text, by its first principal components."""
+    import torch
+
+    model, tokenizer = victim.model, victim.tokenizer
+    found = []
+    with torch.no_grad():
+        for start in range(0, len(rows), 64):
+            texts = [list(column) for column in zip(*rows[start : start + 64].texts, strict=True)]
+            batch = tokenizer(*texts, truncation=True, max_length=victim.max_length, padding=True, return_tensors="pt")
+            states = model.base_model(**batch.to(model.device)).last_hidden_state  # (batch, seq, hidden)
+            found.append(states[:, 0].float().cpu())
+    features = torch.cat(found)
+    centred = features - features.mean(0)
+    _, _, axes = torch.linalg.svd(centred, full_matrices=False)
+    axes = axes * torch.sign(
+        axes.gather(1, axes.abs().argmax(1, keepdim=True))
+    )  # a sign that does not depend on LAPACK
+    places = centred @ axes[:FEATURE_DIMENSIONS].T
+    return {
+        "labels": [int(label) for label in rows.labels],
+        "label_names": list(rows.label_names),
+        "places": [[round(value, 3) for value in row] for row in places.tolist()],
+    }
