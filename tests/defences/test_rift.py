@@ -46,6 +46,24 @@ def test_presets_hold_the_papers_values() -> None:
     assert RIFT.fast().passes().cost < RIFT().passes().cost / 2
 
 
+def test_ablations_change_one_value_of_a_preset() -> None:
+    ascc, term = parse("rift-imdb:alpha=0.3,conditional=false").parts
+    assert (ascc.beta, term.alpha, term.conditional) == (10, 0.3, False)
+    ascc, term = parse("rift-snli:beta=2").parts
+    assert (ascc.beta, term.alpha, ascc.columns) == (2, 0.7, (1,))
+
+
+def test_one_column_can_be_named_on_the_command_line() -> None:
+    model = tiny_model()
+    hypothesis_alone = ready(ASCC(substitutions=WORDS, columns=(1,)), model, tokenizer())
+    named = parse("ascc:columns=1")
+    named.substitutions = WORDS
+    hulls = [part._hull(text_step(model, pairs=True)) for part in (hypothesis_alone, ready(named, model, tokenizer()))]
+    assert torch.equal(hulls[0].columns, hulls[1].columns)
+    assert len(hulls[0]) < len(ready(ASCC(substitutions=WORDS), model, tokenizer())._hull(text_step(model, pairs=True)))
+    assert parse("swap:columns=1").columns == (1,)
+
+
 def test_the_command_line_reaches_its_options() -> None:
     defence = parse("rift:alpha=0.7,beta=5,steps=2,direction=code")
     ascc, term = defence.parts

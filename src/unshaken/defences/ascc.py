@@ -72,6 +72,8 @@ class ASCC(Defence):
         super().__post_init__()
         if self.objective not in ("kl", "ce"):
             raise UnshakenError(f"objective is {self.objective!r}; it is 'kl' or 'ce'")
+        if isinstance(self.columns, int):  # as a command line writes it
+            self.columns = (self.columns,)
         self.search = HullSearch(**{field.name: getattr(self, field.name) for field in fields(HullSearch)})
         self._build: HullBuilder | None = None
 

@@ -52,14 +52,28 @@ class RIFT(Compose):
         )
 
     @classmethod
-    def imdb(cls, *, substitutions: Substitutions | str | None = None) -> RIFT:
+    def imdb(
+        cls,
+        *,
+        substitutions: Substitutions | str | None = None,
+        alpha: float = 0.1,  # paper section 3.2
+        beta: float = 10.0,  # paper section 3.2
+        conditional: bool = True,
+    ) -> RIFT:
         """The paper's values for IMDB."""
-        return cls(substitutions=substitutions, alpha=0.1, beta=10)  # paper section 4
+        return cls(substitutions=substitutions, alpha=alpha, beta=beta, conditional=conditional)
 
     @classmethod
-    def snli(cls, *, substitutions: Substitutions | str | None = None) -> RIFT:
+    def snli(
+        cls,
+        *,
+        substitutions: Substitutions | str | None = None,
+        alpha: float = 0.7,  # paper section 3.2
+        beta: float = 5.0,  # paper section 3.2
+        conditional: bool = True,
+    ) -> RIFT:
         """The paper's values for SNLI, where only the hypothesis may change."""
-        return cls(substitutions=substitutions, alpha=0.7, beta=5, columns=(1,))  # paper section 4
+        return cls(substitutions=substitutions, alpha=alpha, beta=beta, conditional=conditional, columns=(1,))
 
     @classmethod
     def fast(cls, *, substitutions: Substitutions | str | None = None, alpha: float = 0.1, beta: float = 4.0) -> RIFT:

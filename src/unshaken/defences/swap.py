@@ -78,6 +78,8 @@ class SWAP(Defence):
             raise UnshakenError(f"greed is {self.greed}; it is a probability")
         if self.greed and self.variants == 1:
             raise UnshakenError("greed learns from comparing variants, and there is 1; SWAP needs at least 2 for it")
+        if isinstance(self.columns, int):  # as a command line writes it
+            self.columns = (self.columns,)
         self._wordings: dict[tuple[str, ...], Wordings] = {}
         self._encoder: WordingEncoder | None = None
         self._touched: TouchedWords | None = None
