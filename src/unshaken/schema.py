@@ -76,7 +76,7 @@ class _Reader:
 
     def read(self, kind: Any, value: Any, where: str) -> Any:
         if kind is Any:
-            _check(_is_shallow(value), "values nested less deeply", value, where)
+            _check(_is_plain(value), "values nested less deeply, and smaller numbers", value, where)
             return value
         origin, arguments = get_origin(kind), get_args(kind)
         if origin in (Union, types.UnionType):
@@ -90,11 +90,14 @@ class _Reader:
         if origin in (dict, collections.abc.Mapping):
             _check(isinstance(value, dict), "an object", value, where)
             return {key: self.read(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        if origin is list:
+            _check(isinstance(value, list), "a list", value, where)
+            return [self.read(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value)]
         if dataclasses.is_dataclass(kind):
             return self._dataclass(kind, value, where)
         if kind is float:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            _check(is_number and abs(value) < LARGEST, "a number", value, where)
+            _check(is_number and (abs(value) < LARGEST or value == math.inf), "a number", value, where)
             return value
         if kind is int:
             is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -127,6 +130,8 @@ class _Reader:
         )
 
     def _dataclass(self, kind: Any, value: Any, where: str) -> Any:
+        if isinstance(value, kind):  # a part that its owner read before, because its class depends on a name
+            return value
         _check(isinstance(value, dict), "an object", value, where)
         fields = _field_types(kind)
         for key in value:
@@ -154,12 +159,12 @@ def _with_defaults(kind: Any) -> frozenset[str]:
     )
 
 
-def _is_shallow(value: Any, levels: int = DEEPEST) -> bool:
-    """Whether a value can be walked by functions that call themselves."""
+def _is_plain(value: Any, levels: int = DEEPEST) -> bool:
+    """Whether functions that call themselves can walk a value, and sums of its numbers stay numbers."""
     if isinstance(value, (dict, list)):
         inner = value.values() if isinstance(value, dict) else value
-        return levels > 0 and all(_is_shallow(item, levels - 1) for item in inner)
-    return True
+        return levels > 0 and all(_is_plain(item, levels - 1) for item in inner)
+    return not isinstance(value, int) or abs(value) < LARGEST
 
 
 def _check(holds: bool, expected: str, value: Any, where: str) -> None:

@@ -291,5 +291,5 @@ def test_connections_survive_json():
     for connection in (*CONNECTIONS.values(), Connection(solver=GradientDescent(steps=7), gradient="implicit")):
         saved = json.loads(json.dumps(connection.to_dict()))
         assert Connection.from_dict(saved).to_dict() == connection.to_dict()
-    with pytest.raises(UnshakenError, match="unknown entry 'speed'"):
+    with pytest.raises(UnshakenError, match="unknown key 'speed'"):
         Connection.from_dict({**Connection().to_dict(), "speed": 1})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from unshaken.connections.gradients import GRADIENTS, Detached, Gradient, Phantom
 from unshaken.errors import UnshakenError
 from unshaken.names import lookup, nearest
+from unshaken.schema import decode
 from unshaken.solvers import SOLVERS, Anderson, GradientDescent, Solver
 
 Form = Literal["auto", "layer", "increment"]
@@ -140,19 +143,15 @@ class Connection:
         return values
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Connection:
-        values = dict(values)
-        known = [item.name for item in fields(cls)]
-        for key in values:
-            if key not in known:
-                raise UnshakenError(f"the saved connection has an unknown entry {key!r}; {nearest(key, known)}")
-        values["solver"] = _solver(values["solver"])
-        mode = dict(values["gradient"])
-        kind = lookup("gradient mode", mode.pop("name"), GRADIENTS)
-        if "solver" in mode:
-            mode["solver"] = _solver(mode["solver"])
-        values["gradient"] = kind(**mode)
-        return cls(**values)
+    def from_dict(cls, values: Any) -> Connection:
+        """What `to_dict` made. It stands in a model's config.json, so every name and type is checked."""
+        if not isinstance(values, dict):
+            raise UnshakenError(f"the saved connection is {values!r}, not an object with its settings")
+        parts = {
+            "solver": _part("solver", values.get("solver"), SOLVERS),
+            "gradient": _part("gradient", values.get("gradient"), GRADIENTS),
+        }
+        return decode(cls, {**values, **parts}, "the saved connection", written_by_hand=True)
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +159,12 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {key: "inf" if value == float("inf") else value for key, value in values.items()}
 
 
-def _solver(values: dict[str, Any]) -> Solver:
-    values = {key: float(value) if value == "inf" else value for key, value in values.items()}
-    return lookup("solver", values.pop("name"), SOLVERS)(**values)
+def _part(field: str, values: Any, kinds: Mapping[str, type[Any]]) -> Any:
+    """The solver or gradient mode of a saved connection, and the solver that a gradient mode may hold."""
+    if not isinstance(values, dict) or not isinstance(values.get("name"), str):
+        raise UnshakenError(f"the saved connection's {field} is {values!r}, not an object with a name")
+    options = {key: math.inf if value == "inf" else value for key, value in values.items() if key != "name"}
+    if "solver" in options:
+        options["solver"] = _part("solver", options["solver"], SOLVERS)
+    kind = lookup(field, values["name"], kinds)
+    return decode(kind, options, f"the saved connection's {field}", written_by_hand=True)

@@ -162,7 +162,8 @@ def _hits_of(evaluation: Evaluation) -> Callable[[str], int]:
 
 def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
     flag, settle = "more-budget-helps", "repeat with twice the budget until the accuracy stops falling"
-    budget = int(run.settings.get("query_budget") or 0)
+    given = run.settings.get("query_budget")
+    budget = given if isinstance(given, int) else 0
     stopped = [result for result in run.results if result.outcome == "failure" and 0 < budget <= result.queries]
     if stopped:
         half, full = accuracy_at_budget(evaluation, run, [budget // 2, budget])
@@ -201,7 +202,7 @@ def _differing(one: AttackRun, other: AttackRun) -> set[str]:
 
 
 def _size(budget: Any) -> float:
-    return float("inf") if budget is None else float(budget)
+    return float(budget) if isinstance(budget, int | float) else float("inf")
 
 
 def _successes(run: AttackRun) -> int:
@@ -231,7 +232,7 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     if training is None:
         settle = "train with unshaken, which leaves a record, or attack with two substitution sets"
         return _unknown(flag, subject, "the model has no record of its training", settle)
-    seen = {known["fingerprint"] for known in training.substitutions}
+    seen = {known.get("fingerprint") for known in training.substitutions}
     used = {key for run in evaluation.attacks for key in _fingerprints(run.settings)}
     if used and used <= seen:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"

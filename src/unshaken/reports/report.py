@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -140,7 +140,28 @@ def _decode_evaluation(value: Any, where: str) -> Evaluation:
     runs = decode(tuple[Any, ...], value.get("attacks"), f"{where}.attacks")
     texts = {row.id: list(row.texts) for row in bare.predictions}
     whole = [_with_texts(run, texts, f"{where}.attacks[{number}]") for number, run in enumerate(runs)]
-    return replace(bare, attacks=decode(tuple[AttackRun, ...], whole, f"{where}.attacks"))
+    found = replace(bare, attacks=decode(tuple[AttackRun, ...], whole, f"{where}.attacks"))
+    for problem in _contradictions(found):
+        raise UnshakenError(f"{where}: {problem}; the file was changed after it was written")
+    return found
+
+
+def _contradictions(evaluation: Evaluation) -> Iterator[str]:
+    """What no evaluation leaves behind, and every view of one relies on."""
+    columns, ids = len(evaluation.data.columns), {row.id for row in evaluation.predictions}
+    if not evaluation.predictions:
+        yield "no predictions"
+    if len(ids) < len(evaluation.predictions):
+        yield "two predictions have the same id"
+    known = [texts for row in evaluation.predictions for texts in (row.texts, row.original) if texts is not None]
+    if any(len(texts) != columns for texts in known):
+        yield f"a prediction has other than {columns} texts"
+    for run in evaluation.attacks:
+        if len({result.example_id for result in run.results}) < len(run.results):
+            yield f"{run.attack} has two results of one example"
+        changed = [result.adversarial for result in run.results if result.adversarial is not None]
+        if any(len(texts) != columns for texts in changed):
+            yield f"a result of {run.attack} has other than {columns} texts"
 
 
 def _with_texts(run: Any, texts: dict[str, list[str]], where: str) -> Any:
@@ -150,9 +171,10 @@ def _with_texts(run: Any, texts: dict[str, list[str]], where: str) -> Any:
     results = []
     for index, result in enumerate(run["results"]):
         if isinstance(result, dict):
-            if result.get("example_id") not in texts:
-                raise UnshakenError(f"{where}.results[{index}]: no prediction has the id {result.get('example_id')!r}")
-            result = {**result, "original": texts[result["example_id"]]}
+            key = decode(str, result.get("example_id"), f"{where}.results[{index}].example_id")
+            if key not in texts:
+                raise UnshakenError(f"{where}.results[{index}]: no prediction has the id {key!r}")
+            result = {**result, "original": texts[key]}
         results.append(result)
     return {**run, "results": results}
 
@@ -174,9 +196,8 @@ def merge(reports: Sequence[Report]) -> Report:
 
 
 def _join(first: Evaluation, second: Evaluation) -> Evaluation:
-    differing = sum(
-        one.prediction != other.prediction for one, other in zip(first.predictions, second.predictions, strict=True)
-    )
+    answers = {row.id: row.prediction for row in second.predictions}
+    differing = sum(answers.get(row.id) != row.prediction for row in first.predictions)
     if differing:
         raise UnshakenError(
             f"two runs of {first.model.name} on {first.data.name} disagree on {differing} of {len(first.predictions)} "

@@ -149,7 +149,8 @@ def read_vectors(path: str) -> WordVectors:
                 # A few files have words with spaces in them, so the numbers are counted from the right.
                 word = " ".join(fields[:-dimensions]) if dimensions else ""
                 try:
-                    vector = np.array(fields[-dimensions:], dtype=np.float32)
+                    with np.errstate(over="ignore"):  # infinity is refused below
+                        vector = np.array(fields[-dimensions:], dtype=np.float32)
                 except ValueError:
                     vector = np.empty(0, np.float32)
                 if not word or len(vector) != dimensions or not np.isfinite(vector).all():
@@ -173,7 +174,7 @@ def model_vectors(name: str) -> WordVectors:
 
 
 def _unit_vectors(words: Sequence[str], rows: NDArray[np.float32], source: str) -> WordVectors:
-    norms = np.linalg.norm(rows, axis=1) if len(rows) else np.empty(0)
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1) if len(rows) else np.empty(0)
     keep: dict[str, int] = {}
     for row, word in enumerate(words):
         if _WORD.fullmatch(word) and norms[row] > 0:

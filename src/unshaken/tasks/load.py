@@ -104,11 +104,18 @@ def _key(name: PathLike) -> str:
 
 
 def _stem(path: PathLike) -> str:
-    return Path(path).stem if Path(path).exists() else str(path)
+    return Path(path).stem if _exists(path) else str(path)
+
+
+def _exists(path: PathLike) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name that no file system takes
+        return False
 
 
 def _is_own(name: str) -> bool:
-    return _key(name) not in TASKS and (Path(name).exists() or "/" in name or Path(name).suffix.lower() in FORMATS)
+    return _key(name) not in TASKS and (_exists(name) or "/" in name or Path(name).suffix.lower() in FORMATS)
 
 
 def _nearest_task(name: PathLike) -> str:

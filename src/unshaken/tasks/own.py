@@ -13,7 +13,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.tasks.readers import FORMATS, Record, class_labels, read
-from unshaken.tasks.rows import NUMBER, build_examples, find_column, is_unlabelled, label_text
+from unshaken.tasks.rows import NUMBER, WHOLE, build_examples, find_column, is_unlabelled, label_text
 from unshaken.tasks.sources import hub_records, load_from_hub
 from unshaken.tasks.task import SPLITS, Task, TaskData
 
@@ -220,6 +220,6 @@ def _label_names(source: Source, column: str) -> tuple[str, ...]:
 
 
 def _kind(text: str) -> str:
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(WHOLE, text):
         return "whole"
     return "real" if re.fullmatch(NUMBER, text) else "text"

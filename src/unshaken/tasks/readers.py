@@ -6,14 +6,15 @@ read whole). Each record says where it stands, because an error without a row nu
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unshaken.errors import UnshakenError
+from unshaken.schema import parse_json
 
 FIELD_LIMIT = 2**31 - 1  # csv refuses fields above 131,072 characters otherwise; a C long on every platform
 
@@ -50,16 +51,18 @@ def read_csv(path: Path) -> Iterator[Record]:
     csv.field_size_limit(FIELD_LIMIT)
     first = next(text_lines(path), "")
     rows = csv.reader(text_lines(path), delimiter=max(",;", key=first.count), strict=True)
-    header = _header(path, next(rows, []))
+    header: list[str] | None = None
     while True:
         start = rows.line_num + 1
         try:
-            values = next(rows)
-        except StopIteration:
-            return
+            values = next(rows, None)
         except csv.Error as error:
             raise UnshakenError(f"{path}: line {start} is not well-formed CSV ({error})") from error
-        if values:
+        if header is None:
+            header = _header(path, values or [])
+        elif values is None:
+            return
+        elif values:
             yield _record(path, f"line {start}", header, values)
 
 
@@ -104,19 +107,12 @@ def read_jsonl(path: Path) -> Iterator[Record]:
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UnshakenError(f"{path}: line {number} is not JSON ({error.msg})") from error
-        yield _object(path, f"line {number}", value)
+        yield _object(path, f"line {number}", parse_json(line, f"{path}: line {number}", finite=False))
 
 
 def read_json(path: Path, key: str | None = None) -> Iterator[Record]:
     """A list of objects, or the list under `key` (AdvGLUE keeps six tasks in one file)."""
-    try:
-        value = json.loads("".join(text_lines(path)))
-    except json.JSONDecodeError as error:
-        raise UnshakenError(f"{path}: not JSON (line {error.lineno}: {error.msg})") from error
+    value = parse_json("".join(text_lines(path)), str(path), finite=False)
     if key is not None:
         value = value.get(key, []) if isinstance(value, dict) else None
     elif isinstance(value, dict) and list(value) == ["data"]:
@@ -135,21 +131,27 @@ def _object(path: Path, where: str, value: Any) -> Record:
 
 
 def read_parquet(path: Path) -> Iterator[Record]:
-    pyarrow, parquet = _pyarrow(path)
-    try:
+    _, parquet = _pyarrow(path)
+    with _readable(path, "Parquet"):
         yield from _arrow_records(parquet.ParquetFile(path).iter_batches(batch_size=1024))
-    except pyarrow.ArrowInvalid as error:
-        raise UnshakenError(f"{path}: not a Parquet file ({error})") from error
 
 
 def read_arrow(path: Path) -> Iterator[Record]:
     """A shard that `Dataset.save_to_disk` wrote."""
     pyarrow, _ = _pyarrow(path)
+    with _readable(path, "Arrow"), pyarrow.memory_map(str(path)) as stream:
+        yield from _arrow_records(pyarrow.ipc.open_stream(stream))
+
+
+@contextlib.contextmanager
+def _readable(path: Path, kind: str) -> Iterator[None]:
+    """Whatever pyarrow finds wrong with a file, as one error."""
+    pyarrow, _ = _pyarrow(path)
     try:
-        with pyarrow.memory_map(str(path)) as stream:
-            yield from _arrow_records(pyarrow.ipc.open_stream(stream))
-    except pyarrow.ArrowInvalid as error:
-        raise UnshakenError(f"{path}: not an Arrow stream ({error})") from error
+        yield
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UnshakenError(f"{path}: not a {kind} file, or a broken one ({reason})") from error
 
 
 def _pyarrow(path: Path) -> tuple[Any, Any]:
@@ -164,6 +166,7 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
 def _arrow_records(batches: Any) -> Iterator[Record]:
     number = 0
     for batch in batches:
+        batch.validate(full=True)  # offsets that point outside the file would be followed otherwise
         for fields in batch.to_pylist():
             number += 1
             yield Record(f"row {number}", fields)
@@ -174,13 +177,17 @@ def class_labels(path: Path, column: str) -> tuple[str, ...]:
     if path.suffix not in (".parquet", ".arrow"):
         return ()
     pyarrow, parquet = _pyarrow(path)
-    if path.suffix == ".parquet":
-        metadata = parquet.read_schema(path).metadata
-    else:
-        with pyarrow.memory_map(str(path)) as stream:
-            metadata = pyarrow.ipc.open_stream(stream).schema.metadata
-    features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    return tuple(features.get(column, {}).get("names", ()))
+    with _readable(path, path.suffix[1:].capitalize()):
+        if path.suffix == ".parquet":
+            metadata = parquet.read_schema(path).metadata
+        else:
+            with pyarrow.memory_map(str(path)) as stream:
+                metadata = pyarrow.ipc.open_stream(stream).schema.metadata
+    found = parse_json((metadata or {}).get(b"huggingface", b"{}"), f"{path}: its note of features")
+    for key in ("info", "features", column, "names"):
+        found = found.get(key) if isinstance(found, dict) else None
+    is_named = isinstance(found, list) and bool(found) and all(isinstance(name, str) for name in found)
+    return tuple(found) if is_named else ()
 
 
 def read_class_folders(folder: Path) -> Iterator[Record]:

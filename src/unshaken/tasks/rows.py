@@ -14,7 +14,8 @@ from unshaken.tasks.task import Task
 
 UNLABELLED = -1
 _NO_LABEL = ("", "-", "-1")  # absent, SNLI's undecided pairs, the hub's hidden test labels
-NUMBER = r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?"
+WHOLE = r"[+-]?\d{1,300}"  # a longer row of digits is no number anybody counts with
+NUMBER = r"[+-]?\d{1,300}(\.\d*)?([eE][+-]?\d+)?"
 
 
 def build_examples(records: Iterable[Record], task: Task, split: str, source: str, *, strict: bool = False) -> Examples:
@@ -102,6 +103,8 @@ def _target(value: Any, record: Record, source: str) -> float:
 def label_text(value: Any) -> str:
     """A label as text: 1, 1.0, "1" and " 1 " are one label, a missing one is empty."""
     text = "" if value is None or value != value else str(value).strip()  # a missing number is NaN in Parquet
+    if re.fullmatch(WHOLE, text):
+        return str(int(text))  # not by float, which would make one label of two long ids
     if re.fullmatch(NUMBER, text) and float(text).is_integer():
         return str(int(float(text)))
     return text
@@ -115,7 +118,7 @@ def label_index(value: Any, task: Task, where: str) -> int:
             return index
     if text in _NO_LABEL:
         return UNLABELLED
-    if text.isdecimal() and int(text) < len(task.label_names):
+    if re.fullmatch(WHOLE, text) and 0 <= int(text) < len(task.label_names):
         return int(text)
     raise UnshakenError(f"{where} has the unknown label {value!r}; {nearest(text, task.label_names)}")
 

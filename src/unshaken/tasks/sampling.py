@@ -18,6 +18,7 @@ from typing import Protocol as Interface
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
+from unshaken.tasks.readers import text_lines
 from unshaken.tasks.task import TaskData
 
 SHARED_SEEDS = (0, 1, 2)  # IM-BERT runs all methods on "the same random seed in each run"; which ones is ours
@@ -210,7 +211,7 @@ def _file_list(folder: Path, split: str) -> list[str]:
         for prefix in ("", "jia2019_"):
             path = folder / below / f"{prefix}imdb_{split}_files.txt"
             if path.is_file():
-                return path.read_text(encoding="utf-8").split()
+                return "".join(text_lines(path)).split()
     raise UnshakenError(f"{folder} holds no imdb_{split}_files.txt, which protocol 'jia2019' reads")
 
 
