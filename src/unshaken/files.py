@@ -1,41 +1,133 @@
-"""Files that are whole or not there: atomic writes, and JSON that reads back what was written."""
+"""Files that are whole or not there: atomic writes, folders with one writer, and JSON that reads back as written."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import json
 import os
+import socket
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from unshaken.errors import UnshakenError
+from unshaken.processes import Shard
+from unshaken.schema import parse_json
+
+LOCK_FILE = ".lock"
 
 
 @contextlib.contextmanager
 def atomic_writer(path: Path | str) -> Iterator[TextIO]:
     """Open a text file that appears under its name only when the block ends without an error."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        flock(handle)  # as long as this process lives, nobody takes the file for a dead one's
+        try:
+            # Half a surrogate pair is no character: its escape is written, as JSON does.
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+                os.chmod(temporary, 0o666 & ~_umask())
+                os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def writing(path: Path | str, advice: str = "") -> Iterator[None]:
+    """Say which file could not be written, and why: a full disk, no permission, a file where a folder should be."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnshakenError(f"cannot write {path}: {reason}" + (f"; {advice}" if advice else "")) from error
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed processes left of this file."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with contextlib.suppress(OSError):
+            handle = os.open(left, os.O_RDWR)
+            try:
+                if flock(handle):
+                    os.unlink(left)
+            finally:
+                os.close(handle)
 
 
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+_locks: dict[Path, int] = {}  # lock files this process holds, with their handles
+
+
+@contextlib.contextmanager
+def locked(folder: Path | str) -> Iterator[None]:
+    """Keep a second run out of a folder while the block runs; it ends with a line that names the process inside.
+
+    The system lets go of the lock when the process ends, however it ends. Of several processes that one launcher
+    started, rank 0 holds it for all. Inside the block the same process may lock the folder again.
+    """
+    path = Path(folder).resolve() / LOCK_FILE
+    if path in _locks or not Shard.from_environment().leads:
+        yield
+        return
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not flock(handle):
+            holder = os.read(handle, 1000).decode("utf-8", "replace").strip() or "another process"
+            raise UnshakenError(f"{folder} is in use by {holder}; wait for it, stop it, or name another folder")
+        os.ftruncate(handle, 0)
+        with writing(path):
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        _locks[path] = handle
+        yield
+        os.ftruncate(handle, 0)
+    finally:
+        _locks.pop(path, None)
+        os.close(handle)
+
+
+def flock(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file without waiting; False where another process has it. The lock ends with the handle."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        warnings.warn("this file system has no locks: see to it that one run alone writes here", stacklevel=3)
+    return True
+
+
+def _let_go_in_child() -> None:
+    """A forked worker must not keep a lock alive after its parent."""
+    for handle in _locks.values():
+        os.close(handle)
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def write_text(path: Path | str, text: str) -> Path:
@@ -51,10 +143,9 @@ def write_json(path: Path | str, value: Any) -> Path:
 def read_json(path: Path | str) -> Any:
     path = Path(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UnshakenError(f"no such file: {path}") from None
     except UnicodeDecodeError as error:
         raise UnshakenError(f"{path}: not UTF-8 (byte {error.start})") from error
-    except json.JSONDecodeError as error:
-        raise UnshakenError(f"{path}: not JSON (line {error.lineno}: {error.msg})") from error
+    return parse_json(text, str(path))

@@ -1,0 +1,85 @@
+"""Which process of how many this is, as `torchrun` and `accelerate launch` say it in the environment.
+
+Examples are dealt out by a hash of their ids, and processes meet in files alone: no process group is needed, so one
+that dies takes nobody with it, and what it had finished is found by whoever runs next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unshaken.errors import UnshakenError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One of `count` shares of the examples. An id is in the same share on every machine and in any order.
+
+    Example:
+        >>> PWWS()(victim, examples, out="run.jsonl", shard=Shard(rank=3, count=8))
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.count:
+            raise UnshakenError(f"rank {self.rank} of {self.count} processes; ranks go from 0 to {self.count - 1}")
+
+    @classmethod
+    def from_environment(cls) -> Shard:
+        """The share of this process: RANK of WORLD_SIZE, or all of it where no launcher has set them."""
+        return cls(rank=_number("RANK", 0), count=_number("WORLD_SIZE", 1))
+
+    @property
+    def is_whole(self) -> bool:
+        return self.count == 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process merges, prints and reports."""
+        return self.rank == 0
+
+    def owns(self, example_id: str) -> bool:
+        digest = hashlib.sha256(example_id.encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[8:16], "big") % self.count == self.rank
+
+
+def launch_id() -> str:
+    """The same in all processes of one launch, and another one in the next launch, as far as the environment tells."""
+    known = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
+    parts = [os.environ.get(key, "") for key in known]
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):  # one machine: one launcher is the parent
+        parts += [socket.gethostname(), str(os.getppid()), _start_of(os.getppid())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def default_device() -> str:
+    """The GPU of this process among those it sees; the CPU where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    if "LOCAL_RANK" not in os.environ:
+        return "cuda"
+    return f"cuda:{_number('LOCAL_RANK', 0) % torch.cuda.device_count()}"
+
+
+def _start_of(pid: int) -> str:
+    """When a process was started, because process numbers come back; empty where the system does not say."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _number(key: str, default: int, environment: Mapping[str, str] = os.environ) -> int:
+    text = environment.get(key, str(default))
+    if not text.isdecimal():
+        raise UnshakenError(f"the environment has {key}={text!r}; it must be a whole number")
+    return int(text)
