@@ -13,6 +13,7 @@ from unshaken.cli.doctor import doctor
 from unshaken.cli.evaluate import evaluate
 from unshaken.cli.listing import list_names
 from unshaken.cli.report import report
+from unshaken.cli.reproduce import reproduce
 from unshaken.cli.train import train
 from unshaken.errors import UnshakenError
 
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, attack, evaluate, report, doctor):
+for command in (demo, train, attack, evaluate, report, reproduce, doctor):
     app.command()(command)
 app.command(name="list")(list_names)
 

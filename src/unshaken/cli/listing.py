@@ -16,6 +16,7 @@ KINDS = {
     "defences": ("unshaken.defences", "DEFENCES"),
     "gradients": ("unshaken.connections", "GRADIENTS"),
     "protocols": ("unshaken.tasks", "PROTOCOLS"),
+    "recipes": ("unshaken.recipes", "RECIPES"),
     "solvers": ("unshaken.solvers", "SOLVERS"),
     "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS"),
     "tasks": ("unshaken.tasks", "TASKS"),
@@ -37,7 +38,7 @@ def list_names(kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KIND
 
 
 def _first_line(value: Any) -> str:
-    for attribute in ("summary", "description"):
+    for attribute in ("summary", "description", "title"):
         text = getattr(value, attribute, None)
         if isinstance(text, str):
             return text

@@ -57,7 +57,7 @@ class Column:
 class Figure:
     """How the numbers are drawn."""
 
-    kind: Literal["trade-off", "distance", "feature-map", "sweep", "levels"]
+    kind: Literal["trade-off", "distance", "feature-map", "sweep"]
     x: str | None = None  # a column, or the title of the methods' own axis
     y: tuple[str, ...] = ()  # columns
 

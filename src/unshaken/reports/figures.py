@@ -196,6 +196,21 @@ def cost_curve(costs: Series, *, y_label: str = "time relative to the plain mode
     return _finish(figure, axes)
 
 
+def sweep(lines: Series, *, x_label: str, y_label: str) -> Any:
+    """A number against a setting, one line a method (RIFT, Figure 2b).
+
+    Args:
+        lines: Method -> (setting, number) points.
+        x_label: What the setting is.
+        y_label: What the number is.
+    """
+    figure, axes = _axes()
+    for index, (name, points) in enumerate(lines.items()):
+        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **_line_style(index))
+    axes.set(xlabel=x_label, ylabel=y_label)
+    return _finish(figure, axes)
+
+
 def report_figures(report: Report) -> dict[str, Any]:
     """The figures that a report has the numbers for, by file name."""
     figures: dict[str, Any] = {}

@@ -1,0 +1,92 @@
+"""The figure of a recipe, drawn from its outcomes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unshaken.recipes.recipe import Recipe
+from unshaken.recipes.runs import Outcome
+from unshaken.recipes.table import Cell
+from unshaken.reports import figures
+
+
+def draw(
+    recipe: Recipe,
+    outcomes: Mapping[str, Outcome],
+    encoder: str,
+    found: Sequence[Cell],
+    *,
+    seeds: Sequence[int] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    examples: int | None = None,
+) -> Any:
+    """The figure; None where no number for it was run."""
+    assert recipe.figure is not None
+    first = (seeds or recipe.seeds)[0]
+    of_first = {
+        method.name: outcome
+        for method in recipe.methods
+        if (outcome := outcomes.get(recipe.run(encoder, method, recipe.measured[0], first, changes).key)) is not None
+    }
+    numbers = {(cell.method, cell.column): cell.ours for cell in found if cell.ours is not None}
+    match recipe.figure.kind:
+        case "distance":
+            curves = {name: outcome.training["distance"] for name, outcome in of_first.items() if outcome.training}
+            return figures.distance_curves(curves) if curves else None
+        case "feature-map":
+            return _feature_map(of_first)
+        case "trade-off":
+            return _trade_off(recipe, numbers)
+        case "sweep":
+            return _sweep(recipe, numbers)
+
+
+def _families(recipe: Recipe) -> dict[str, list[Any]]:
+    families = defaultdict(list)
+    for method in recipe.methods:
+        families[method.family or method.name].append(method)
+    return families
+
+
+def _trade_off(recipe: Recipe, numbers: Mapping[tuple[str, str], float]) -> Any:
+    assert recipe.figure is not None
+    assert recipe.figure.x is not None
+    clean, robust = recipe.figure.x, recipe.figure.y[0]
+    points = {
+        family: [
+            (numbers[method.name, clean] / 100, numbers[method.name, robust] / 100)
+            for method in methods
+            if (method.name, clean) in numbers and (method.name, robust) in numbers
+        ]
+        for family, methods in _families(recipe).items()
+    }
+    points = {family: pairs for family, pairs in points.items() if pairs}
+    return figures.tradeoff(points, y_label=f"accuracy under {robust} (%)") if points else None
+
+
+def _sweep(recipe: Recipe, numbers: Mapping[tuple[str, str], float]) -> Any:
+    assert recipe.figure is not None
+    lines = {}
+    for column in recipe.figure.y:
+        for family, methods in _families(recipe).items():
+            points = [
+                (method.x, numbers[method.name, column])
+                for method in methods
+                if method.x is not None and (method.name, column) in numbers
+            ]
+            if points:
+                lines[f"{family}, {column}" if len(recipe.figure.y) > 1 else family] = points
+    return figures.sweep(lines, x_label=recipe.figure.x or "", y_label=", ".join(recipe.figure.y)) if lines else None
+
+
+def _feature_map(of_first: Mapping[str, Outcome]) -> Any:
+    import numpy as np
+
+    maps = {name: outcome.features for name, outcome in of_first.items() if outcome.features is not None}
+    if not maps:
+        return None
+    features = {name: np.array(found["places"]) for name, found in maps.items()}
+    one = next(iter(maps.values()))
+    return figures.feature_map(features, one["labels"], one["label_names"])

@@ -1,0 +1,102 @@
+"""What a recipe leaves behind: a Markdown page, the numbers as JSON, and its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from unshaken.errors import UnshakenError
+from unshaken.files import write_json, write_text
+from unshaken.recipes.recipe import Recipe
+from unshaken.recipes.runs import Outcome
+from unshaken.recipes.table import Cell, cells, markdown, mean_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """Where the results are, and what a terminal shows of them."""
+
+    paths: tuple[Path, ...]
+    terminal: Any
+
+
+def save_results(
+    recipe: Recipe,
+    outcomes: Mapping[str, Outcome],
+    encoder: str,
+    out: Path,
+    *,
+    seeds: Sequence[int] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    examples: int | None = None,
+) -> Saved:
+    """Write `NAME.md`, `NAME.json` and, for a figure with numbers, `NAME.png` and `NAME.svg`."""
+    options: dict[str, Any] = {"seeds": seeds, "changes": changes, "examples": examples}
+    found = cells(recipe, outcomes, encoder, **options)
+    paths = [
+        write_text(out / f"{recipe.name}.md", page(recipe, found, encoder, changes or {})),
+        write_json(out / f"{recipe.name}.json", {"recipe": recipe.name, "encoder": encoder, "cells": _plain(found)}),
+    ]
+    if recipe.figure is not None:
+        from unshaken.recipes.drawing import draw
+        from unshaken.reports.figures import save_figure
+
+        figure = draw(recipe, outcomes, encoder, found, **options)
+        if figure is not None:
+            paths += save_figure(figure, out / recipe.name)
+    return Saved(paths=tuple(paths), terminal=_terminal(recipe, found))
+
+
+def _plain(found: Sequence[Cell]) -> list[dict[str, Any]]:
+    return [asdict(cell) for cell in found]
+
+
+def page(recipe: Recipe, found: Sequence[Cell], encoder: str, changes: Mapping[str, Any]) -> str:
+    """The recipe as Markdown: what it claims, with which settings, the table, and what was not run."""
+    lines = [f"# {recipe.title}", "", recipe.about.strip(), "", markdown(recipe, found), ""]
+    lines += ["`*` marks a difference from " + f"{recipe.baseline} whose 95% interval leaves out zero.", ""]
+    lines += [f"Encoder: {encoder}. " + settings_line(recipe, changes), ""]
+    lines += [f"- {note}" for note in recipe.notes]
+    lines += [f"- Not run: {absent.what}: {absent.why}" for absent in recipe.not_run]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def settings_line(recipe: Recipe, changes: Mapping[str, Any]) -> str:
+    """The settings by where they come from."""
+
+    def listed(values: Mapping[str, Any]) -> str:
+        return ", ".join(f"{key} {value}" for key, value in values.items())
+
+    kept = {key: value for key, value in recipe.paper_settings.items() if key not in changes}
+    ours = {key: value for key, value in recipe.our_settings.items() if key not in changes}
+    parts = [f"{recipe.paper} states: {listed(kept)}"] if kept else []
+    parts += [f"ours: {listed(ours)}"] if ours else []
+    parts += [f"changed for this run: {listed(changes)}"] if changes else []
+    return ("; ".join(parts) + ".") if parts else ""
+
+
+def _terminal(recipe: Recipe, found: Sequence[Cell]) -> Any:
+    """paper / ours / interval / difference, a line a number."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not recipe.methods:
+        raise UnshakenError(f"recipe {recipe.name!r} has no method")
+    table = Table(title=Text(recipe.title), title_justify="left")
+    for heading in ("method", "column", "paper", "ours", "95% interval", "difference", f"against {recipe.baseline}"):
+        table.add_column(heading, justify="left" if heading in ("method", "column") else "right", overflow="fold")
+    for cell in found:
+        first = next(iter((cell.paper or {}).items()), None)
+        difference = None if first is None else cell.difference(first[0])
+        table.add_row(
+            Text(cell.method),
+            Text(cell.column),
+            "" if first is None else f"{mean_of(first[1]):.4g}",
+            Text(cell.why or "") if cell.ours is None else f"{cell.ours:.4g}",
+            "" if cell.low is None else f"{cell.low:.1f} to {cell.high:.1f}",
+            "" if difference is None else f"{difference:+.1f}",
+            "" if cell.gain is None else f"{cell.gain:+.1f}{'*' if cell.significant else ''}",
+        )
+    return table
