@@ -20,6 +20,8 @@ PAPER_RECIPES = {name: load_recipe(name) for name in recipe_names() if name.star
 EACH = pytest.mark.parametrize("recipe", PAPER_RECIPES.values(), ids=PAPER_RECIPES)
 EXPECTED = {
     *(f"im-bert-table-{number}" for number in ("1", "2-500", "2-1000", "3", "4", "5", "6")),
+    *(f"rift-table-{number}" for number in ("1", "2", "3a", "3b", "4a", "4b")),
+    *(f"rift-figure-{number}" for number in ("2a", "2b", "3", "4")),
 }
 
 
@@ -160,8 +162,66 @@ def test_rows_differ(recipe: Recipe) -> None:
         (("im-bert-table-1", "SMART", "RTE"), ("im-bert-table-4", "SMART", "Word RTE")),
         (("im-bert-table-1", "IM-BERT", "MNLI-m"), ("im-bert-table-4", "IM-BERT", "Human MNLI-mm")),
         (("im-bert-table-3", "Layer (4-6)", "Word"), ("im-bert-table-6", "IM-BERT (4-6)", "Accuracy")),
+        *(
+            (
+                (f"rift-table-{number}", "RIFT", "PWWS"),
+                (f"rift-table-3{letter}", "I(S;T|Y)", "Genetic"),
+                (f"rift-table-4{letter}", best, "Clean"),
+            )
+            for number, letter, best in ((1, "a", "alpha=0.10"), (2, "b", "alpha=0.70"))
+        ),
+        *(
+            ((f"rift-table-{number}", "Adv-Base", "PWWS"), (f"rift-table-4{letter}", "alpha=0.00", "PWWS"))
+            for number, letter in ((1, "a"), (2, "b"))
+        ),
+        *(
+            (
+                ("rift-table-1", method, "PWWS"),
+                ("rift-figure-2a", method, "Clean"),
+                ("rift-figure-4", f"{method} (beta=10)", "PWWS"),
+            )
+            for method in ("Adv-Base", "Adv-PTWD", "Adv-Mixout", "RIFT")
+        ),
+        (
+            ("rift-table-1", "Standard", "PWWS"),
+            ("rift-figure-2b", "Standard", "PWWS"),
+            ("rift-figure-3", "I(S;Y)", "Clean"),
+        ),
     ],
-    ids=lambda cells: cells[0][1],
+    ids=lambda cells: "-".join(cells[0]),
 )
 def test_tables_that_share_a_row_share_its_training(cells: tuple[tuple[str, str, str], ...]) -> None:
     assert len({of(*cell) for cell in cells}) == 1
+
+
+def test_the_papers_tables_agree_about_the_rows_they_share() -> None:
+    printed: dict[tuple[object, ...], dict[float, str]] = {}
+    for name, recipe in PAPER_RECIPES.items():
+        for method, column, run in runs(recipe):
+            for encoder, rows in recipe.paper_numbers.items():
+                if column.name in rows.get(method.name, {}):
+                    key = (encoder, run, column.measure)
+                    printed.setdefault(key, {})[middle(rows[method.name][column.name])] = name
+    assert max(map(len, printed.values())) == 2
+    quarrels = {tuple(sorted(values.items())) for values in printed.values() if len(values) > 1}
+    assert quarrels == {((29.1, "im-bert-table-6"), (31.1, "im-bert-table-1"))}
+    assert any("29.1 here and 31.1 in Table 1" in note for note in PAPER_RECIPES["im-bert-table-3"].notes)
+
+
+@pytest.mark.parametrize(
+    "recipe", [found for found in PAPER_RECIPES.values() if found.figure], ids=lambda found: found.name
+)
+def test_figures_have_what_they_draw(recipe: Recipe) -> None:
+    figure = recipe.figure
+    assert figure is not None
+    measured = {column.name: column.measure.what for column in recipe.measured}
+    drawn = {"distance": "distance", "sweep": "distance", "feature-map": "features", "trade-off": "accuracy"}
+    assert {measured[name] for name in figure.y} == {drawn[figure.kind]}
+    if figure.kind in ("sweep", "trade-off"):
+        lines: dict[str | None, list[float | None]] = {}
+        for method in recipe.methods:
+            lines.setdefault(method.family, []).append(method.x)
+        assert all(places == sorted(set(places)) for places in lines.values())
+        assert None not in lines
+    if figure.kind == "trade-off":
+        assert measured[str(figure.x)] == "accuracy"
