@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-MODULES = ["unshaken.cli", "unshaken.attacks", "unshaken.reports", "unshaken.tasks", "transformers.models.bert"]
+MODULES = ["unshaken.cli", "unshaken.training", "unshaken.reports", "unshaken.tasks", "transformers.models.bert"]
 
 
 @dataclass(frozen=True, kw_only=True)

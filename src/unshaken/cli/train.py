@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from unshaken.errors import UnshakenError
-
-if TYPE_CHECKING:
-    from unshaken.examples import Examples
+from unshaken.files import locked
 
 
 def train(
@@ -49,6 +47,13 @@ def train(
     max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
     seed: Annotated[int, typer.Option()] = 0,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
+    fp16: Annotated[bool, typer.Option("--fp16", help="Train in float16 autocast with a loss scale.")] = False,
+    on_nonfinite: Annotated[
+        str, typer.Option(help="What a NaN or infinite loss or gradient does: stop, or skip the batch.")
+    ] = "stop",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Equal bytes from equal runs on one machine; may be slower.")
+    ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="Leave GPUs alone.")] = False,
@@ -59,10 +64,14 @@ def train(
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.connections import parse as parse_connection
     from unshaken.defences import parse
+    from unshaken.processes import Shard
+    from unshaken.recipes.determinism import make_deterministic
     from unshaken.recipes.fine_tuning import Plan, fine_tune
     from unshaken.tasks import leakage, load_task
 
-    console = Console()
+    if deterministic:
+        make_deterministic()
+    console = Console(quiet=not Shard.from_environment().leads)
     chosen = parse_connection(
         connection, layers=layers, solver=solver, gradient=gradient, form=form, theta=theta, step=step
     )
@@ -108,35 +117,26 @@ def train(
                 "gradient_accumulation_steps": accumulation,
                 "max_length": max_length,
                 "bf16": bf16,
+                "fp16": fp16,
+                "on_nonfinite": on_nonfinite,
                 "use_cpu": cpu,
                 "report_to": "tensorboard" if tensorboard else "none",
             },
         )
     )
-    _report(
-        run.folder, run.record, loaded.test if loaded.test is not None else loaded.validation, max_length, out, console
-    )
+    _leave_the_others()
+    if Shard.from_environment().leads:
+        with locked(out):
+            held_out = loaded.test if loaded.test is not None else loaded.validation
+            _report(run.folder, run.record, held_out, max_length, out, console)
 
 
-def _keep_rows(path: Path, examples: Examples) -> Path:
-    """The rows that were held out of training, as a task file to attack and evaluate on."""
-    import json
+def _leave_the_others() -> None:
+    """Training is over: rank 0 reports alone, and the other processes may end."""
+    import torch.distributed
 
-    from unshaken.files import write_text
-
-    names = examples.label_names
-    lines = [
-        json.dumps(
-            {
-                "id": row.id,
-                **dict(zip(examples.columns, row.texts, strict=True)),
-                "label": names[int(row.label)] if names else row.label,
-            },
-            ensure_ascii=False,
-        )
-        for row in examples
-    ]
-    return write_text(path, "\n".join(lines) + "\n")
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _report(folder: Path, record: Any, examples: Any, max_length: int, out: Path, console: Any) -> None:

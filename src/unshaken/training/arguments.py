@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from transformers import TrainingArguments
 
+from unshaken.errors import UnshakenError
+
 
 @dataclass
 class RobustTrainingArguments(TrainingArguments):
@@ -19,7 +21,8 @@ class RobustTrainingArguments(TrainingArguments):
     on_nonfinite: str = field(
         default="stop",
         metadata={
-            "help": "What a NaN or infinite loss does: 'stop' with an error that names the part, or 'skip' the batch."
+            "help": "What a loss or gradient that is NaN or infinite does: 'stop' with an error that says where, or "
+            "'skip' the batch and go on."
         },
     )
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
@@ -32,5 +35,5 @@ class RobustTrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         if self.on_nonfinite not in ("stop", "skip"):
-            raise ValueError(f"on_nonfinite is {self.on_nonfinite!r}; it is 'stop' or 'skip'")
+            raise UnshakenError(f"on_nonfinite is {self.on_nonfinite!r}; it is 'stop' or 'skip'")
         super().__post_init__()

@@ -94,9 +94,7 @@ def replaced_folder(path: Path | str) -> Iterator[Path]:
 
 
 def _checkpoints(folder: Path) -> Iterator[Path]:
-    return (
-        path for path in folder.glob("checkpoint-*") if path.is_dir() and re.fullmatch(r"checkpoint-\d+", path.name)
-    )
+    return (path for path in folder.iterdir() if path.is_dir() and re.fullmatch(r"checkpoint-\d+", path.name))
 
 
 def _step(checkpoint: Path) -> int:

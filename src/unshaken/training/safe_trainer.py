@@ -129,6 +129,13 @@ class SafeTrainer(Trainer):
 
     # ------------------------------------------------------------------------------------------------------ loading
 
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
+        started = super()._init_training_state(*args, **kwargs)
+        best = Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
+        if best.is_dir():  # the state has the path of the run that wrote it, and folders are moved
+            self.state.best_model_checkpoint = str(best)
+        return started
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         path = Path(resume_from_checkpoint) / WEIGHTS
         if not path.is_file():  # adapters

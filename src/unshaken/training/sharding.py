@@ -29,9 +29,7 @@ def shard_layers(plugin: Any, model: nn.Module) -> None:
         )
     layers = _layers(model)
     if not layers:
-        raise UnshakenError(
-            f"{type(model).__name__} does not name its layers, so FSDP cannot shard them: train with DDP"
-        )
+        raise UnshakenError(f"{type(model).__name__} does not name its layers for FSDP to shard: train with DDP")
     plugin.auto_wrap_policy = transformer_auto_wrap_policy
     plugin.transformer_cls_names_to_wrap = sorted({type(layer).__name__ for layer in layers})
     plugin.ignored_modules = list(_outside(model, {id(layer) for layer in layers}))

@@ -1,0 +1,96 @@
+"""Training that is killed and resumed ends with the bytes and the log of a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from harness import Command, finish, kill_and_resume, moments
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+from unshaken.embedded import minilm_path
+from unshaken.training.checkpoints import last_complete
+
+CLOCK = ("runtime", "per_second")  # what a log says of the machine, not of the training
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A run with all that a checkpoint must hold: dropout, a teacher, a defence's own weights, balanced batches."""
+    folder = tmp_path_factory.mktemp("tiny")
+    AutoTokenizer.from_pretrained(minilm_path()).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    rows = "".join(f"{word} film number {n},{label}\n" for n in range(15) for word, label in (("good", 1), ("bad", 0)))
+    (folder / "reviews.csv").write_text("text,label\n" + rows)
+    training = "--cpu --batch-size 2 --epochs 5 --learning-rate 1e-3"
+    method = "--connection implicit --layers 2 --defence informative:on=clean"
+    data = ["--task", str(folder / "reviews.csv"), "--model", str(folder)]
+    return ["train", *data, *training.split(), *method.split()]
+
+
+def outcome(out: Path) -> tuple[bytes, list[dict[str, float]], list[str]]:
+    """The model, the log and the names of all files."""
+    found = last_complete(out / "checkpoints").folder
+    assert found is not None
+    history = json.loads((found / "trainer_state.json").read_text())["log_history"]
+    rows = [{key: row[key] for key in row if not key.endswith(CLOCK)} for row in history]
+    files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    return (out / "model" / "model.safetensors").read_bytes(), rows, files
+
+
+@pytest.fixture(scope="module")
+def undisturbed(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A run nobody disturbed, and how long it takes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finish(Command(words=["--version"]), folder / "log")  # waits for the imports
+    return folder / "run", finish(train(words, folder / "run"), folder / "log")
+
+
+def train(words: list[str], out: Path) -> Command:
+    return Command(words=[*words, "--out", str(out)])
+
+
+def survive(words: list[str], undisturbed: tuple[Path, float], folder: Path, kills: int, seed: int) -> None:
+    expected = outcome(undisturbed[0])
+    assert any("loss" in row for row in expected[1])
+    when, done = moments(seed, undisturbed[1]), 0
+    while done < kills:
+        out = folder / f"run-{done}"
+        done += kill_and_resume(train(words, out), list(islice(when, 3)), folder / "log")
+        assert outcome(out) == expected
+        shutil.rmtree(out)
+
+
+def test_killed_at_random_moments(words: list[str], undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    survive(words, undisturbed, tmp_path, kills=2, seed=1)
+
+
+@pytest.mark.slow
+def test_killed_thirty_times(words: list[str], undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    survive(words, undisturbed, tmp_path, kills=30, seed=2)
+
+
+def test_damaged_checkpoints_are_left_out_by_name(
+    words: list[str], undisturbed: tuple[Path, float], tmp_path: Path
+) -> None:
+    expected, out, log = outcome(undisturbed[0]), tmp_path / "run", tmp_path / "log"
+    shutil.copytree(undisturbed[0], out)
+    older, newer = sorted((out / "checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    (newer / "seal.json").unlink()  # killed before the end
+    finish(train(words, out), log, resume=True)
+    assert f"note: {newer.name} is left out: its writing was cut off" in log.read_text()
+    assert outcome(out) == expected
+    for checkpoint in (older, newer):
+        changed = bytearray((checkpoint / "optimizer.safetensors").read_bytes())
+        changed[-1] ^= 1
+        (checkpoint / "optimizer.safetensors").write_bytes(changed)
+    finish(train(words, out), log, resume=True)
+    assert f"note: {older.name} is left out: optimizer.safetensors has changed since it was written" in log.read_text()
+    assert "holds no checkpoint that can be used; training starts from the beginning" in log.read_text()
+    assert outcome(out) == expected
