@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,9 @@ class Shard:
         return int.from_bytes(digest[8:16], "big") % self.count == self.rank
 
 
+WHOLE = Shard()  # one process has all the examples
+
+
 def launch_id() -> str:
     """The same in all processes of one launch, and another one in the next launch, as far as the environment tells."""
     known = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
@@ -60,6 +63,11 @@ def launch_id() -> str:
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):  # one machine: one launcher is the parent
         parts += [socket.gethostname(), str(os.getppid()), _start_of(os.getppid())]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def attempt() -> int:
+    """How often the launcher has started its processes anew after one of them failed."""
+    return _number("TORCHELASTIC_RESTART_COUNT", 0)
 
 
 def default_device() -> str:
@@ -100,8 +108,8 @@ def _start_of(pid: int) -> str:
         return ""
 
 
-def _number(key: str, default: int, environment: Mapping[str, str] = os.environ) -> int:
-    text = environment.get(key, str(default))
+def _number(key: str, default: int) -> int:
+    text = os.environ.get(key, str(default))
     if not text.isdecimal():
         raise UnshakenError(f"the environment has {key}={text!r}; it must be a whole number")
     return int(text)

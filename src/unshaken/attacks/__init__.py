@@ -5,6 +5,7 @@ from __future__ import annotations
 from unshaken.attacks.base import Attack, SearchAttack
 from unshaken.attacks.beam import Beam, Greedy
 from unshaken.attacks.exhaustive import Exhaustive
+from unshaken.attacks.gathering import gather
 from unshaken.attacks.genetic import Genetic
 from unshaken.attacks.goals import Goal, Targeted, Untargeted
 from unshaken.attacks.pwws import PWWS
@@ -42,5 +43,6 @@ __all__ = [
     "Untargeted",
     "Victim",
     "WorstCase",
+    "gather",
     "worst_of",
 ]

@@ -18,6 +18,7 @@ from unshaken.attacks.space import PROBE, Space
 from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.processes import WHOLE, Shard
 from unshaken.substitutions import default_substitutions
 from unshaken.substitutions.base import Substitutions
 
@@ -87,6 +88,7 @@ class Attack(ABC):
         resume: bool = False,
         progress: bool = False,
         in_flight: int = 256,
+        shard: Shard = WHOLE,
     ) -> AttackResults:
         """Attack every example.
 
@@ -97,7 +99,18 @@ class Attack(ABC):
             resume: Continue the run that `out` holds; its settings must be the same.
             progress: Show a progress bar with the accuracy under attack so far.
             in_flight: How many examples are searched side by side. It changes the speed, never the answer.
+            shard: Attack this share of the examples only, and return its results. Each process writes a part of `out`,
+                which `gather` makes one file of.
         """
+
+    def files(self, out: Path) -> list[Path]:
+        """Every results file of a run that writes to `out`; attacks made of others have one for each of them."""
+        return [out]
+
+    def no_results(self, victim: Victim) -> AttackResults:
+        """Results without rows, for headers and as a start."""
+        about = {"name": victim.name, "fingerprint": victim.fingerprint}
+        return AttackResults(rows=(), attack=self.name, settings=self.settings(), victim=about)
 
     def settings(self) -> dict[str, Any]:
         """Every setting as plain JSON, for headers and reports."""
@@ -158,10 +171,11 @@ class SearchAttack(Attack):
         resume: bool = False,
         progress: bool = False,
         in_flight: int = 256,
+        shard: Shard = WHOLE,
     ) -> AttackResults:
         from unshaken.attacks.engine import run
 
-        return run(self, victim, examples, out=out, resume=resume, progress=progress, in_flight=in_flight)
+        return run(self, victim, examples, out=out, resume=resume, progress=progress, in_flight=in_flight, shard=shard)
 
     def probe_form(self, victim: Victim) -> str:
         return victim.unknown if self.probe == "unknown" else ""

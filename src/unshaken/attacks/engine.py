@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ from unshaken.attacks.constraints.base import Candidate, Constraint
 from unshaken.attacks.flight import Flight
 from unshaken.attacks.input_checks import checked_input
 from unshaken.attacks.model_victim import ModelVictim, Rows
+from unshaken.attacks.parts import parts_of
 from unshaken.attacks.pieces import PieceEncoder
 from unshaken.attacks.progress import ProgressBar
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import PROBE, Space, candidates_of
-from unshaken.attacks.storage import ResultsFile
+from unshaken.attacks.storage import Merged, ResultsFile
 from unshaken.attacks.victim import Texts, Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.processes import Shard
 from unshaken.substitutions.words import match_case, segment, visible_positions
 
 BLOCK = 64  # examples that are set up together: enough to batch tokenising and constraints, few enough to start at once
@@ -45,36 +48,43 @@ def run(
     resume: bool,
     progress: bool,
     in_flight: int,
+    shard: Shard,
 ) -> AttackResults:
     """Attack every example; see `Attack.__call__`."""
     frozen = checked_input(attack, victim, examples)
-    empty = AttackResults(
-        rows=(),
-        attack=attack.name,
-        settings=attack.settings(),
-        victim={"name": victim.name, "fingerprint": victim.fingerprint},
-    )
+    empty = attack.no_results(victim)
+    mine = [example for example in examples if shard.owns(example.id)]
     with ExitStack() as stack:
-        file = stack.enter_context(ResultsFile(out, empty.header(), resume=resume)) if out is not None else None
-        done = file.of(examples) if file else {}
-        bar = stack.enter_context(ProgressBar(attack.name, len(examples), list(done.values()))) if progress else None
-        todo = [example for example in examples if example.id not in done]
-        for result in _Engine(attack, victim, frozen, in_flight).results(todo):
+        file = None
+        if out is not None:
+            file = stack.enter_context(ResultsFile(out, empty.header(), resume=resume, shard=shard))
+        done = file.of(mine) if file else {}
+        bar = stack.enter_context(ProgressBar(attack.name, len(mine), list(done.values()))) if progress else None
+        engine = _Engine(attack, victim, frozen, in_flight, first=examples[:BLOCK], has_answered=bool(done))
+        for result in engine.results([example for example in mine if example.id not in done]):
             done[result.example_id] = result
             if file:
                 file.append(result)
             if bar:
                 bar.add(result)
-    return AttackResults(
-        rows=tuple(done[example.id] for example in examples),
-        attack=empty.attack,
-        settings=empty.settings,
-        victim=empty.victim,
-    )
+    if out is not None and shard.is_whole and parts_of(Path(out)):  # of processes that had begun this run
+        Merged(Path(out)).write([example.id for example in mine])
+    return replace(empty, rows=tuple(done[example.id] for example in mine))
 
 
 class _Engine:
-    def __init__(self, attack: SearchAttack, victim: Victim, frozen: tuple[int, ...], in_flight: int) -> None:
+    """Args: first: examples of which a word must be open to change. has_answered: the victim is known to work."""
+
+    def __init__(
+        self,
+        attack: SearchAttack,
+        victim: Victim,
+        frozen: tuple[int, ...],
+        in_flight: int,
+        *,
+        first: Sequence[Example],
+        has_answered: bool,
+    ) -> None:
         if in_flight < 1:
             raise UnshakenError(f"in_flight is {in_flight}; it must be at least 1")
         self.attack = attack
@@ -83,7 +93,8 @@ class _Engine:
         self.in_flight = in_flight
         self._checks = tuple(c for c in attack.constraints if type(c).check is not Constraint.check)
         self._encoder: PieceEncoder | None = None
-        self._has_answered = False
+        self._first = first
+        self._has_answered = has_answered
 
     def results(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
         """Results in the order in which they are finished."""
@@ -93,6 +104,8 @@ class _Engine:
             self._encoder = PieceEncoder(self.victim, len(examples[0].texts))
         # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
         count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
+        if not self._has_answered:
+            self._require_effect()
         waiting = _in_blocks(examples, self._flights, BLOCK)
         with ThreadPoolExecutor(max_workers=1) as worker:
             cohorts = [_Cohort(self, worker if count > 1 else None) for _ in range(count)]
@@ -134,13 +147,15 @@ class _Engine:
             [column for _, column in places],
         )
         found = dict(zip(places, choices, strict=True))
-        spaces = [self._space(example, words[row], row, found) for row, example in enumerate(examples)]
-        if not self._has_answered and any(space.word_count for space in spaces) and not any(map(len, spaces)):
+        return [self._space(example, words[row], row, found) for row, example in enumerate(examples)]
+
+    def _require_effect(self) -> None:
+        spaces = self._spaces(self._first)
+        if any(space.word_count for space in spaces) and not any(map(len, spaces)):
             raise UnshakenError(
                 f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of the "
                 f"first {len(spaces)} examples; use another set, or fewer constraints or frozen columns"
             )
-        return spaces
 
     def _space(self, example: Example, words: Any, row: int, found: dict[tuple[int, int], Any]) -> Space:
         probe = self.attack.probe_form(self.victim)

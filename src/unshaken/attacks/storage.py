@@ -1,49 +1,71 @@
-"""The results file of a run: a header, then one line an example as soon as it is finished, so that nothing is lost."""
+"""The results file of a run: a header, then one line an example as soon as it is finished, so that nothing is lost.
+
+Several processes write a part each (`run.part-....jsonl` beside `run.jsonl`) and read all of them, so what anyone has
+finished is done, whatever the number of processes is the next time.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unshaken.attacks.results import AttackResult, json_line, read_results
+from unshaken.attacks.parts import new_part, parts_of
+from unshaken.attacks.results import AttackResult, AttackResults, json_line, read_results
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.files import flock, writing
+from unshaken.processes import Shard, launch_id
 
 
 class ResultsFile:
-    """Appends results. A line reaches the system in one write, so that `kill -9` leaves at most one torn line."""
+    """Appends results. A line reaches the system in one write, so that `kill -9` leaves at most one torn line.
 
-    def __init__(self, path: Path | str, header: dict[str, Any], *, resume: bool) -> None:
-        self.path = Path(path)
-        self.finished: list[AttackResult] = []
-        good = 0
-        if self.path.exists():
-            if not resume:
-                raise UnshakenError(f"{self.path} exists; resume it, remove it or write to another file")
-            found, self.finished, good = read_results(self.path)
-            if found:
-                _require_same(self.path, found, header)
-        try:
+    Args:
+        path: Where the results of all examples end up. A share of them is written to a part beside it.
+        header: What is run on what; a file with another header is refused.
+        resume: Take over what `path` and its parts hold already.
+        shard: The share of this process.
+    """
+
+    def __init__(self, path: Path | str, header: dict[str, Any], *, resume: bool, shard: Shard) -> None:
+        self.whole_path = Path(path)
+        self.path = self.whole_path if shard.is_whole else new_part(self.whole_path, shard)
+        self.is_whole = shard.is_whole
+        own_launch = None if shard.is_whole else launch_id()
+        earlier = [self.whole_path] if self.whole_path.exists() else []
+        earlier += [part.path for part in parts_of(self.whole_path) if part.launch != own_launch]
+        if earlier and not resume:
+            raise UnshakenError(f"{earlier[0]} exists; resume it, remove it or write to another file")
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-            os.ftruncate(self._handle, good)
-            os.lseek(self._handle, 0, os.SEEK_END)
-        except OSError as error:
-            raise UnshakenError(f"cannot write {self.path}: {error.strerror}") from error
-        if not good:
-            self._write(json_line(header))
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if not flock(self._handle):
+                raise UnshakenError(f"{self.path} is being written by another process; wait for it, or name another")
+            self.finished = Merged(self.whole_path, header)
+            good = self.finished.good_bytes.get(self.path, 0)
+            with writing(self.path):
+                os.ftruncate(self._handle, good)
+                os.lseek(self._handle, 0, os.SEEK_END)
+            if not good:
+                self._write(json_line(header))
+        except BaseException:
+            os.close(self._handle)
+            raise
 
     def of(self, examples: Sequence[Example]) -> dict[str, AttackResult]:
         """The finished results of these examples. Errors are left out: a resumed run tries them again."""
-        stored = {row.example_id: row for row in self.finished if row.outcome != "error"}
+        stored = {key: row for key, row in self.finished.rows.items() if row.outcome != "error"}
         for example in examples:
             row = stored.get(example.id)
             if row is not None and (row.original, row.label) != (example.texts, example.label):
                 raise UnshakenError(
-                    f"{self.path} holds another text or label under the id {example.id!r}; use another file"
+                    f"{self.whole_path} holds another text or label under the id {example.id!r}; use another file"
                 )
         return {example.id: stored[example.id] for example in examples if example.id in stored}
 
@@ -52,22 +74,91 @@ class ResultsFile:
 
     def _write(self, line: str) -> None:
         data = line.encode()
-        try:
+        with writing(self.path, "finished examples are kept, resume when it is writable"):
             while data:
                 data = data[os.write(self._handle, data) :]
-        except OSError as error:
-            raise UnshakenError(
-                f"cannot write {self.path}: {error.strerror}; finished examples are kept, resume when it is writable"
-            ) from error
-
-    def close(self) -> None:
-        os.close(self._handle)
 
     def __enter__(self) -> ResultsFile:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        os.close(self._handle)
+
+
+class Merged:
+    """What a results file and its parts hold: of each example the first result, and an error only where no more is.
+
+    Attributes:
+        rows: Results by example id.
+        header: Of the first file that has one.
+        good_bytes: Of each file, how far it can be read: a torn last line is left out, which is said on stderr.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any] | None = None) -> None:
+        self.path = path
+        self.header = header
+        self.rows: dict[str, AttackResult] = {}
+        self.good_bytes: dict[Path, int] = {}
+        self._parts = parts_of(path)
+        for file in [*([path] if path.exists() else []), *(part.path for part in self._parts)]:
+            self._add(file)
+
+    def _add(self, file: Path) -> None:
+        found, rows, good = read_results(file)
+        self.good_bytes[file] = good
+        torn = file.stat().st_size - good
+        if torn and not any(part.path == file and part.is_being_written() for part in self._parts):
+            print(
+                f"note: {file}: the last line was cut off; the {len(rows)} results before it are used", file=sys.stderr
+            )
+        if not found:
+            return
+        self.header = self.header or found
+        _require_same(file, found, self.header)
+        for row in rows:
+            known = self.rows.get(row.example_id)
+            if known is None or known.outcome == "error":
+                self.rows[row.example_id] = row
+
+    def write(self, ids: Sequence[str]) -> AttackResults:
+        """Make one file of all, in the order of `ids`, and remove the parts; examples outside `ids` come last."""
+        ordered = {key: self.rows[key] for key in ids if key in self.rows}
+        header = self.header or {}
+        everything = AttackResults(
+            rows=tuple({**ordered, **self.rows}.values()),
+            attack=header["attack"],
+            settings=header["settings"],
+            victim=header["victim"],
+        )
+        everything.to_jsonl(self.path)
+        for part in self._parts:
+            part.path.unlink(missing_ok=True)
+        return everything
+
+
+@contextmanager
+def derived_results(
+    out: Path | str | None, empty: AttackResults, *, resume: bool, shard: Shard
+) -> Iterator[Callable[[AttackResults], None]]:
+    """How attacks made of other attacks write: all at the end, because the files of those others hold what is done."""
+    if out is None:
+        yield lambda results: None
+    elif shard.is_whole:
+
+        def write(results: AttackResults) -> None:
+            results.to_jsonl(out)
+            for part in parts_of(Path(out)):
+                part.path.unlink(missing_ok=True)
+
+        yield write
+    else:
+        with ResultsFile(out, empty.header(), resume=resume, shard=shard) as file:
+
+            def append(results: AttackResults) -> None:
+                for row in results:
+                    file.append(row)
+
+            yield append
 
 
 def _require_same(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

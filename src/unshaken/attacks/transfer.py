@@ -6,17 +6,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from unshaken.attacks.base import Attack
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.results import AttackResult, AttackResults, Outcome
+from unshaken.attacks.storage import derived_results
 from unshaken.attacks.victim import Victim
 from unshaken.attacks.worst_case import part_of
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.processes import WHOLE, Shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,32 +51,32 @@ class Transfer(Attack):
         resume: bool = False,
         progress: bool = False,
         in_flight: int = 256,
+        shard: Shard = WHOLE,
     ) -> AttackResults:
         """See `Attack.__call__`; the attack on the source writes a file of its own beside `out`."""
+        options: dict[str, Any] = {"resume": resume, "progress": progress, "in_flight": in_flight, "shard": shard}
         if isinstance(self.source, str):
-            loaded = replace(self, source=Victim.from_pretrained(self.source))
-            return loaded(victim, examples, out=out, resume=resume, progress=progress, in_flight=in_flight)
+            return replace(self, source=Victim.from_pretrained(self.source))(victim, examples, out=out, **options)
         if self.source.num_labels != victim.num_labels:
             raise UnshakenError(
                 f"{self.source.name} has {self.source.num_labels} labels and {victim.name} has {victim.num_labels}; a "
                 "transfer needs two models of one task"
             )
-        part = None if out is None else part_of(Path(out), "source")
-        found = self.attack(self.source, examples, out=part, resume=resume, progress=progress, in_flight=in_flight)
-        started = time.perf_counter()
-        before = victim.log_probabilities([row.original for row in found])
-        after = victim.log_probabilities([row.adversarial or row.original for row in found])
-        seconds = (time.perf_counter() - started) / len(found)
-        rows = tuple(_tried(*parts, seconds) for parts in zip(found, before, after, strict=True))
-        results = AttackResults(
-            rows=rows,
-            attack=self.name,
-            settings=self.settings(),
-            victim={"name": victim.name, "fingerprint": victim.fingerprint},
-        )
-        if out is not None:
-            results.to_jsonl(out)
+        empty = self.no_results(victim)
+        with derived_results(out, empty, resume=resume, shard=shard) as write:
+            part = None if out is None else part_of(Path(out), "source")
+            found = self.attack(self.source, examples, out=part, **options)
+            started = time.perf_counter()
+            before = victim.log_probabilities([row.original for row in found])
+            after = victim.log_probabilities([row.adversarial or row.original for row in found])
+            seconds = (time.perf_counter() - started) / max(1, len(found))
+            rows = tuple(_tried(*parts, seconds) for parts in zip(found, before, after, strict=True))
+            results = replace(empty, rows=rows)
+            write(results)
         return results
+
+    def files(self, out: Path) -> list[Path]:
+        return [out, *self.attack.files(part_of(out, "source"))]
 
 
 def _tried(found: AttackResult, before: np.ndarray, after: np.ndarray, seconds: float) -> AttackResult:

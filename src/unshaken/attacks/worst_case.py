@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from unshaken.attacks.base import Attack
 from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.storage import derived_results
 from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
+from unshaken.processes import WHOLE, Shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +47,30 @@ class WorstCase(Attack):
         resume: bool = False,
         progress: bool = False,
         in_flight: int = 256,
+        shard: Shard = WHOLE,
     ) -> AttackResults:
         """See `Attack.__call__`; each attack writes a file of its own beside `out`, and `out` is written at the end."""
-        standing, runs = examples, []
-        for number, attack in enumerate(self.attacks):
-            if not len(standing):
-                break
-            part = None if out is None else part_of(Path(out), f"{number}-{attack.name}")
-            found = attack(victim, standing, out=part, resume=resume, progress=progress, in_flight=in_flight)
-            runs.append(found)
-            held = {row.example_id for row in found if row.outcome in ("failure", "error")}
-            left = [example for example in standing if example.id in held]
-            standing = examples.with_rows(left) if isinstance(examples, Examples) else left
-        rows = worst_of(runs, [example.id for example in examples])
-        results = replace(runs[0], rows=rows, attack=self.name, settings=self.settings())
-        if out is not None:
-            results.to_jsonl(out)
+        empty, standing, runs = self.no_results(victim), examples, []
+        options: dict[str, Any] = {"resume": resume, "progress": progress, "in_flight": in_flight, "shard": shard}
+        with derived_results(out, empty, resume=resume, shard=shard) as write:
+            for number, attack in enumerate(self.attacks):
+                if not len(standing):
+                    break
+                found = attack(victim, standing, out=None if out is None else self._part(Path(out), number), **options)
+                runs.append(found)
+                held = {row.example_id for row in found if row.outcome in ("failure", "error")}
+                left = [example for example in standing if example.id in held]
+                standing = examples.with_rows(left) if isinstance(examples, Examples) else left
+            results = replace(empty, rows=worst_of(runs, [row.example_id for row in runs[0]]))
+            write(results)
         return results
+
+    def files(self, out: Path) -> list[Path]:
+        inner = [attack.files(self._part(out, number)) for number, attack in enumerate(self.attacks)]
+        return [out, *(file for files in inner for file in files)]
+
+    def _part(self, out: Path, number: int) -> Path:
+        return part_of(out, f"{number}-{self.attacks[number].name}")
 
 
 def worst_of(runs: Sequence[AttackResults], ids: Sequence[str]) -> tuple[AttackResult, ...]:
