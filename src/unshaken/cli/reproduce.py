@@ -32,12 +32,21 @@ def reproduce(
     seeds: Annotated[str | None, typer.Option(help="Training seeds, such as 0,1,2; the recipe's where none.")] = None,
     limit: Annotated[int | None, typer.Option(min=2, help="Train on at most this many rows.")] = None,
     examples: Annotated[int | None, typer.Option(min=1, help="Attack at most this many examples.")] = None,
+    clean_examples: Annotated[
+        int | None, typer.Option(min=1, help="Measure clean accuracy on at most this many examples.")
+    ] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only this row, and the one it is compared with.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="Only this column.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another training setting, such as epochs=1 or batch_size=64."),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Trainings side by side on one device.")] = 1,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin nothing new after this time.")] = None,
+    checkpoints: Annotated[
+        bool, typer.Option(help="Save each epoch, so that a killed training goes on instead of starting again.")
+    ] = True,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the trained models.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs, and stop.")] = False,
 ) -> None:
@@ -54,11 +63,14 @@ def reproduce(
 
     console = Console()
     recipes = [load_recipe(name) for name in names]
+    if method or column:
+        recipes = [recipe.only(method or (), column or ()) for recipe in recipes]
     name = encoder_name(encoder)
     options: dict[str, Any] = {
         "seeds": _seeds(seeds),
         "changes": _changes(set_ or [], limit),
         "examples": examples,
+        "clean_examples": clean_examples,
     }
     jobs = plan(recipes, name, **options)
     place = Place(
@@ -66,6 +78,8 @@ def reproduce(
         data=data,
         out=out,
         keep_models=keep_models,
+        checkpoints=checkpoints,
+        bf16=bf16,
         deadline=float("inf") if minutes is None else time.time() + 60 * minutes,
     )
     todo = unfinished(jobs, place)

@@ -20,7 +20,6 @@ def draw(
     *,
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
-    examples: int | None = None,
 ) -> Any:
     """The figure; None where no number for it was run."""
     assert recipe.figure is not None

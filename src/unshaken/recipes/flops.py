@@ -35,7 +35,7 @@ def _forward_gflops(model: Any) -> float:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
-    class Counter(TorchDispatchMode):
+    class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """torch's formulas without FlopCounterMode's module hooks, which a gradient inside a forward pass breaks."""
 
         total = 0
@@ -53,7 +53,7 @@ def _forward_gflops(model: Any) -> float:
     model.eval()
     try:
         # Matrix products are what the formulas know on every device; fused attention kernels are not.
-        with Counter(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        with Counter(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # type: ignore[no-untyped-call]
             model(input_ids=ids, attention_mask=torch.ones_like(ids))
     finally:
         model.train(was_training)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -135,11 +135,36 @@ class Recipe:
     def measured(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if not column.average)
 
+    def only(self, methods: Sequence[str] = (), columns: Sequence[str] = ()) -> Recipe:
+        """The recipe with some of its rows and columns; an average stays where all of its columns do."""
+        for kind, names, known in (("method", methods, self.methods), ("column", columns, self.columns)):
+            for name in names:
+                _require(self.name, kind, name, [part.name for part in known])
+        rows = {row.name for row in self.methods if not methods or row.name in {*methods, self.baseline}}
+        chosen = {column.name for column in self.columns if not columns or column.name in columns}
+        kept = [column for column in self.columns if column.name in chosen and set(column.average) <= chosen]
+        shown = {column.name for column in kept}
+        absent = {row.what for row in self.not_run}
+        return replace(
+            self,
+            methods=tuple(row for row in self.methods if row.name in rows),
+            columns=tuple(kept),
+            paper_numbers={
+                encoder: {
+                    method: {name: value for name, value in row.items() if name in shown}
+                    for method, row in numbers.items()
+                    if method in rows | absent
+                }
+                for encoder, numbers in self.paper_numbers.items()
+            },
+            figure=None,
+        )
+
     def run(
-        self, encoder: str, method: Method, column: Column, seed: int, changes: Mapping[str, Any] = {}
-    ) -> Run:  # read only
-        """The training behind one cell; `changes` are a user's own settings and win over everybody's."""
-        layers = (self.paper_settings, self.our_settings, column.settings, method.settings, changes or {})
+        self, encoder: str, method: Method, column: Column, seed: int, changes: Mapping[str, Any] | None = None
+    ) -> Run:
+        """The training behind one cell. A user's `changes` win over the recipe's settings; a method stays itself."""
+        layers = (self.paper_settings, self.our_settings, column.settings, changes or {}, method.settings)
         merged = {key: value for layer in layers for key, value in layer.items()}
         return Run(encoder=encoder, seed=seed, settings=make_settings(self.name, merged))
 

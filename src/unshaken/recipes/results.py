@@ -31,10 +31,11 @@ def save_results(
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
     examples: int | None = None,
+    clean_examples: int | None = None,
 ) -> Saved:
     """Write `NAME.md`, `NAME.json` and, for a figure with numbers, `NAME.png` and `NAME.svg`."""
-    options: dict[str, Any] = {"seeds": seeds, "changes": changes, "examples": examples}
-    found = cells(recipe, outcomes, encoder, **options)
+    limits = {"examples": examples, "clean_examples": clean_examples}
+    found = cells(recipe, outcomes, encoder, seeds=seeds, changes=changes, **limits)
     paths = [
         write_text(out / f"{recipe.name}.md", page(recipe, found, encoder, changes or {})),
         write_json(out / f"{recipe.name}.json", {"recipe": recipe.name, "encoder": encoder, "cells": _plain(found)}),
@@ -43,7 +44,7 @@ def save_results(
         from unshaken.recipes.drawing import draw
         from unshaken.reports.figures import save_figure
 
-        figure = draw(recipe, outcomes, encoder, found, **options)
+        figure = draw(recipe, outcomes, encoder, found, seeds=seeds, changes=changes)
         if figure is not None:
             paths += save_figure(figure, out / recipe.name)
     return Saved(paths=tuple(paths), terminal=_terminal(recipe, found))

@@ -35,6 +35,7 @@ def plan(
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
     examples: int | None = None,
+    clean_examples: int | None = None,
 ) -> list[Job]:
     """The trainings behind some recipes, each once: tables that share a row share its training.
 
@@ -42,6 +43,7 @@ def plan(
         seeds: Instead of the recipes' own.
         changes: Settings that win over the recipes' own.
         examples: At most this many attacked examples.
+        clean_examples: At most this many examples that are answered as they are.
     """
     wanted: dict[Run, dict[Measure, None]] = {}
     for recipe in recipes:
@@ -49,17 +51,18 @@ def plan(
             for method in recipe.methods:
                 for column in recipe.measured:
                     run = recipe.run(encoder, method, column, seed, changes)
-                    wanted.setdefault(run, {})[at_most(column.measure, examples).answers] = None
+                    wanted.setdefault(run, {})[at_most(column.measure, examples, clean_examples).answers] = None
     jobs = [Job(run=run, measures=tuple(measures)) for run, measures in wanted.items()]
     # Seeds outermost, so that a plan that is cut short has whole seeds first; the longest first within a seed, so that
     # none of them is left alone at the end.
     return sorted(jobs, key=lambda job: (job.run.seed, -expected_cost(job.run)))
 
 
-def at_most(measure: Measure, examples: int | None) -> Measure:
-    if examples is None or measure.attack is None or (measure.examples or examples + 1) <= examples:
+def at_most(measure: Measure, examples: int | None, clean_examples: int | None) -> Measure:
+    limit = clean_examples if measure.attack is None else examples
+    if limit is None or measure.what != "accuracy" or (measure.examples is not None and measure.examples <= limit):
         return measure
-    return replace(measure, examples=examples)
+    return replace(measure, examples=limit)
 
 
 def expected_cost(run: Run) -> float:

@@ -13,7 +13,6 @@ from unshaken.recipes.schedule import at_most
 from unshaken.reports.views import escape_markdown
 
 RESAMPLES = 2_000
-CURVES = ("distance",)
 UNITS = {"gflops": "gflops", "counted-gflops": "counted_gflops", "seconds": "seconds", "cost": "cost"}
 
 
@@ -69,9 +68,11 @@ def cells(
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
     examples: int | None = None,
+    clean_examples: int | None = None,
 ) -> list[Cell]:
     """Every cell of a recipe, methods outermost. `outcomes` are by run key; the rest is as it was for `plan`."""
-    view = _View(recipe, outcomes, encoder, tuple(seeds if seeds is not None else recipe.seeds), changes, examples)
+    limits = (examples, clean_examples)
+    view = _View(recipe, outcomes, encoder, tuple(seeds if seeds is not None else recipe.seeds), changes, limits)
     return [view.cell(method, column) for method in recipe.methods for column in recipe.columns]
 
 
@@ -82,7 +83,7 @@ class _View:
     encoder: str
     seeds: tuple[int, ...]
     changes: Mapping[str, Any] | None
-    examples: int | None
+    limits: tuple[int | None, int | None]
 
     def cell(self, method: Method, column: Column) -> Cell:
         paper = {
@@ -111,7 +112,7 @@ class _View:
         for seed in self.seeds:
             outcome = self._outcome(method, column, seed)
             if outcome is not None:
-                key = at_most(column.measure, self.examples).key(outcome.run.settings.task)
+                key = at_most(column.measure, *self.limits).key(outcome.run.settings.task)
                 marks = outcome.measured[key].marks(column.measure.group) if key in outcome.measured else ""
                 if marks:
                     found[seed] = marks
@@ -121,7 +122,7 @@ class _View:
         for seed in self.seeds:
             outcome = self._outcome(method, column, seed)
             if outcome is not None and column.measure.group is None:
-                key = at_most(column.measure, self.examples).key(outcome.run.settings.task)
+                key = at_most(column.measure, *self.limits).key(outcome.run.settings.task)
                 return 100 * outcome.measured[key].majority if key in outcome.measured else None
         return None
 

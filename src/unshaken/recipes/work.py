@@ -28,6 +28,9 @@ class Place:
         data: Folder with the tasks' files; the hub where None.
         out: `runs/` below it takes one file a run, `work/` what is unfinished.
         keep_models: Leave the trained models in `work/`.
+        checkpoints: Save each epoch, so that a killed training goes on. Else it starts again, and the best epoch is held
+            in memory: short trainings are faster so.
+        bf16: Train in bfloat16 autocast.
         deadline: `time.time()` after which no new step is begun.
     """
 
@@ -35,6 +38,8 @@ class Place:
     data: Path | None
     out: Path
     keep_models: bool = False
+    checkpoints: bool = True
+    bf16: bool = False
     deadline: float = float("inf")
 
     @property
@@ -99,12 +104,14 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
 
     from unshaken.recipes.fine_tuning import Plan, fine_tune
     from unshaken.reports.environment import environment
-    from unshaken.training import DistanceToPretrained
+    from unshaken.training import DistanceToPretrained, KeepBest
 
     settings = run.settings
     train, validation = training_rows(settings, run.seed, place.data)
     connection, defence = build(settings, place.data)
     selects = settings.epochs > 1  # with one epoch there is nothing to choose from
+    selection = attack_of(settings.select_by, settings.substitutions, place.data) if selects else None
+    best = KeepBest("eval_accuracy_under_attack", greater_is_better=True) if selection else KeepBest("eval_loss")
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -117,11 +124,11 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
             validation=validation if selects else None,
             connection=connection,
             defence=defence,
-            selection_attack=attack_of(settings.select_by, settings.substitutions, place.data) if selects else None,
+            selection_attack=selection,
             seed=run.seed,
             resume=(place.work(run) / "checkpoints").is_dir(),
             on_step=lambda done, total: None,
-            callbacks=[DistanceToPretrained()],
+            callbacks=[DistanceToPretrained(), *([] if place.checkpoints else [best])],
             arguments={
                 "num_train_epochs": settings.epochs,
                 "learning_rate": settings.learning_rate,
@@ -129,10 +136,10 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
                 "per_device_eval_batch_size": 256,
                 "max_length": settings.max_length,
                 "weight_decay": settings.weight_decay,
-                "bf16": on_gpu,
+                "bf16": place.bf16,
                 "dataloader_pin_memory": on_gpu,
                 "logging_steps": max(1, round(len(train) * settings.epochs / settings.batch_size / 20)),
-                **({} if selects else {"save_strategy": "no"}),
+                **({} if selects and place.checkpoints else {"save_strategy": "no", "load_best_model_at_end": False}),
             },
         )
     )
@@ -146,7 +153,7 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
         "steps": tuned.steps,
         "rows": len(train),
         "memory_mib": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else None,
-        "bf16": on_gpu,
+        "bf16": place.bf16,
         "cost": round(defence.passes().cost, 3),
         "distance": curve,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -46,6 +47,47 @@ class DistanceToPretrained(TrainerCallback):
         state.log_history[-1]["distance_to_pretrained"] = distance
 
 
+class KeepBest(TrainerCallback):
+    """Ends training with the weights of the best evaluation, held in memory instead of in a checkpoint.
+
+    For many short trainings, whose checkpoints would take longer than they do. It reads what is logged, so a metric
+    that is added to an evaluation, such as `eval_accuracy_under_attack`, can select too. The first of equals is kept.
+
+    Args:
+        metric: Key of the log.
+        greater_is_better: Whether a larger value is better.
+
+    Example:
+        >>> trainer = RobustTrainer(model, arguments, callbacks=[KeepBest("eval_loss")], ...)
+    """
+
+    def __init__(self, metric: str = "eval_loss", *, greater_is_better: bool = False) -> None:
+        self.metric, self.sign = metric, 1.0 if greater_is_better else -1.0
+        self.best = -math.inf
+        self.weights: dict[str, Tensor] = {}
+
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        model: Any = None,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        value = None if logs is None else logs.get(self.metric)
+        if value is not None and self.sign * value > self.best:
+            self.best = self.sign * value
+            self.weights = {name: weight.detach().clone() for name, weight in _core(model).state_dict().items()}
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if self.weights:
+            _core(model).load_state_dict(self.weights)
+
+
+def _core(model: Any) -> Any:
+    return getattr(model, "module", model)  # inside DDP
+
+
 def _encoder_weights(model: Any) -> dict[str, Tensor]:
-    core = getattr(model, "module", model)  # inside DDP
-    return dict(core.base_model.named_parameters())
+    return dict(_core(model).base_model.named_parameters())
