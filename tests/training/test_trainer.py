@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
 from unshaken.defences import Defence, FreeLB, Standard
-from unshaken.solvers import Anderson
+from unshaken.solvers import Anderson, FixedPoint
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.training import DistanceToPretrained
 
@@ -201,6 +201,68 @@ def test_or_skips_the_batch_where_the_user_says_so(tmp_path, tokenizer):
     trainer = train(tmp_path, tokenizer, defence=Broken(), on_nonfinite="skip", optim="sgd")
     assert all(torch.isfinite(weight).all() for weight in weights(trainer).values())
     assert any("skipped_nonfinite" in row for row in trainer.state.log_history)
+
+
+class LostGradient(Defence):
+    """A finite loss whose gradient is not: the square root of zero, behind the last layer, at the second step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def loss(self, step):
+        self.calls += 1
+        logits = step.forward().logits
+        extra = (logits.sum() * 0).abs().sqrt() if self.calls == 2 else logits.sum() * 0
+        return {"task": step.task_loss(logits), "extra": extra}
+
+
+def test_a_gradient_that_is_not_finite_behind_a_finite_loss_stops_the_run(tmp_path, tokenizer):
+    message = r"step 2: the gradient is not finite, first at classifier\.bias \(\d+ of \d+ weights\)"
+    with pytest.raises(UnshakenError, match=message):
+        train(tmp_path, tokenizer, defence=LostGradient())
+
+
+def test_or_its_step_is_left_out_and_said(tmp_path, tokenizer, caplog):
+    trainer = train(tmp_path, tokenizer, defence=LostGradient(), on_nonfinite="skip")
+    assert all(torch.isfinite(weight).all() for weight in weights(trainer).values())
+    assert trainer.state.global_step == 4
+    assert any("skipped_nonfinite" in row for row in trainer.state.log_history)
+    assert "step 2: the gradient is not finite" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["weight", "output"])
+def test_the_layer_where_numbers_are_lost_is_named(tmp_path, tokenizer, what):
+    model = network()
+    layer = model.bert.encoder.layer[1].intermediate
+    if what == "weight":
+        layer.dense.weight.data[0, 0] = torch.nan
+        message = r"the weight bert\.encoder\.layer\.1\.intermediate\.dense\.weight is not finite"
+    else:
+        layer.register_forward_hook(lambda module, inputs, output: output / 0)
+        message = r"numbers are lost in bert\.encoder\.layer\.1\.intermediate"
+    with pytest.raises(UnshakenError, match=r"step 1: the loss is not finite \(task = nan; " + message):
+        train(tmp_path, tokenizer, model=model)
+
+
+def test_a_training_that_only_leaves_out_batches_ends(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr("unshaken.training.numerics.PATIENCE", 2)
+    model = network()
+    model.classifier.weight.data[0, 0] = torch.nan
+    with pytest.raises(UnshakenError, match=r"step 3: .*; 2 batches in a row were left out"):
+        train(tmp_path, tokenizer, model=model, on_nonfinite="skip")
+
+
+def test_a_solve_that_diverges_is_counted_and_said_once(tmp_path, tokenizer, caplog):
+    model = network()
+    for weight in model.bert.encoder.layer[1].parameters():
+        weight.data.mul_(30)
+    connect(model, Connection(layers="2", solver=FixedPoint(steps=6, growth=1.5), form="layer", step=5.0))
+    rows = train(tmp_path, tokenizer, model=model).state.log_history
+    steps = [row["step"] for row in rows if row.get("diverged_layer_2") == 1.0]
+    assert len(steps) > 1
+    assert caplog.text.count("the implicit solve of layer 2 diverged") == 1
+    assert f"step {steps[0]}: the implicit solve of layer 2 diverged" in caplog.text
 
 
 def test_selection_under_attack_uses_validation_examples(tmp_path, tokenizer):

@@ -7,7 +7,6 @@ DDP, FSDP, mixed precision, logging and callbacks are the stock Trainer's.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,8 +25,10 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
+from unshaken.training.numerics import FiniteGuard, SolveWatch
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler
+from unshaken.training.sharding import replicated, shard_layers
 
 DEFENCE_FILE = "defence.safetensors"
 
@@ -96,6 +97,10 @@ class RobustTrainer(SafeTrainer):
             compute_metrics=compute_metrics or (accuracy if num_labels > 1 else None),
             **kwargs,
         )
+        if self.is_deepspeed_enabled:
+            raise UnshakenError("DeepSpeed runs backward itself, once a step, and defences need it often: use FSDP2")
+        if self.is_fsdp_enabled:
+            shard_layers(self.accelerator.state.fsdp_plugin, self.model)
         # We weigh micro-batches ourselves, so the stock Trainer divides by their number and does no more. Left on,
         # it would sum the losses of classifiers whose forward takes **kwargs (2 x 4 rows: 4 times the loss of 8 x 1).
         self.model_accepts_loss_kwargs = False
@@ -106,6 +111,8 @@ class RobustTrainer(SafeTrainer):
         self.selection_attack, self.selection_examples = selection_attack, selection_examples
         self._parts: dict[str, list[Tensor]] = defaultdict(list)
         self._rows_in_step = 0
+        self._guard, self._solves = FiniteGuard(self), SolveWatch()
+        self._is_connected = connection_of(model) is not None
         self.add_callback(_DefenceCallback(self))
 
     # ------------------------------------------------------------------------------------------------ the objective
@@ -132,7 +139,7 @@ class RobustTrainer(SafeTrainer):
             tokenizer=self.processing_class,
             max_length=self.args.max_length,
             progress=self.state.global_step / max(1, self.state.max_steps),
-            backward=lambda loss: self._inner_backward(loss, labels),
+            backward=lambda loss: self._inner_backward(loss, step),
             local=lambda: self.accelerator.no_sync(model),
         )
         if return_outputs or not model.training:  # evaluation measures the task, not the defence's surrogate
@@ -143,7 +150,7 @@ class RobustTrainer(SafeTrainer):
             parts = self.defence.loss(step)
         loss = torch.stack([part.float() for part in parts.values()]).sum()
         if not torch.isfinite(loss):
-            loss = self._nonfinite(parts, loss)
+            loss = self._guard.lost_loss(parts, loss, step)
         for name, part in parts.items():
             self._parts[f"loss_{name}"].append(part.detach())
         return loss * self._weight(labels)
@@ -153,37 +160,24 @@ class RobustTrainer(SafeTrainer):
         micro_batches: int = self.current_gradient_accumulation_steps
         return len(labels) * micro_batches / self._rows_in_step
 
-    def _inner_backward(self, loss: Tensor, labels: Tensor) -> None:
+    def _inner_backward(self, loss: Tensor, step: Step) -> None:
         """Backward of a pass that is not the last one of its step."""
         if not torch.isfinite(loss):
-            loss = self._nonfinite({"inner pass": loss}, loss)
-        self.accelerator.backward(loss * self._weight(labels) / self.current_gradient_accumulation_steps)
-
-    def _nonfinite(self, parts: dict[str, Tensor], loss: Tensor) -> Tensor:
-        named = ", ".join(f"{name} = {part.item()}" for name, part in parts.items())
-        where = f"step {self.state.global_step + 1}: the loss is not finite ({named}{self._worst_layer()})"
-        if self.args.on_nonfinite == "stop":
-            raise UnshakenError(
-                f"{where}; lower the learning rate, use bf16 instead of fp16, or set on_nonfinite='skip' to leave such "
-                "batches out"
-            )
-        self.log({"skipped_nonfinite": 1.0})
-        # Zero gradients rather than no backward, so that every rank of a distributed run takes the same steps.
-        return torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum().nan_to_num(0, 0, 0) * 0.0
-
-    def _worst_layer(self) -> str:
-        for layer, record in solve_records(self.model).items():
-            if not math.isfinite(record.worst_residual):
-                return f"; the implicit solve of layer {layer} gave no finite residual"
-        return ""
+            loss = self._guard.lost_loss({"inner pass": loss}, loss, step)
+        self.accelerator.backward(loss * self._weight(step.labels) / self.current_gradient_accumulation_steps)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
-        if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
-            # The defence's own parameters live outside the wrapped model: exchange their gradients as DDP would.
-            for parameter in self.defence.parameters():
-                if parameter.grad is not None:
-                    parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
+        if self._is_connected:
+            self._solves.look(self.model, self.state.global_step + 1)
+        if self.accelerator.sync_gradients:
+            if self.accelerator.num_processes > 1:
+                # What is not inside DDP's or FSDP's wrapper: exchange its gradients as they do.
+                outside = replicated(self.model) if self.is_fsdp_enabled else ()
+                for parameter in (*self.defence.parameters(), *outside):
+                    if parameter.grad is not None:
+                        parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
+            self._guard.check_gradients([*self.model.named_parameters(), *self.defence.named_parameters("defence")])
         return loss
 
     # --------------------------------------------------------------------------------------- sampling and selection
@@ -212,13 +206,13 @@ class RobustTrainer(SafeTrainer):
 
     # ------------------------------------------------------------------------------------------ optimizer and files
 
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        is_new = self.optimizer is None
-        optimizer: torch.optim.Optimizer = super().create_optimizer(*(() if model is None else (model,)))
+    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
+        """Called when the optimizer is ready, with shards for weights where there are any: the defence's own join."""
         own = [parameter for parameter in self.defence.parameters() if parameter.requires_grad]
-        if is_new and own:
-            optimizer.add_param_group({"params": own, "weight_decay": self.args.weight_decay})
-        return optimizer
+        known = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        if own and id(own[0]) not in known:
+            self.optimizer.add_param_group({"params": own, "weight_decay": self.args.weight_decay})
+        return super().create_scheduler(*args, **kwargs)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -251,10 +245,15 @@ class RobustTrainer(SafeTrainer):
             for name, values in self._parts.items():
                 logs[name] = torch.stack(values).float().mean().item()
             self._parts.clear()
-            if connection_of(self.model) is not None:
-                for layer, record in solve_records(self.model).items():
-                    logs[f"residual_layer_{layer}"] = record.worst_residual
-                    logs[f"evaluations_layer_{layer}"] = float(record.evaluations)
+            for layer, record in solve_records(self.model).items():
+                logs[f"residual_layer_{layer}"] = record.worst_residual
+                logs[f"evaluations_layer_{layer}"] = float(record.evaluations)
+            for layer, count in self._solves.counts().items():
+                logs[f"diverged_layer_{layer}"] = float(count)
+            for layer, first in self._solves.news().items():
+                self._guard.say(
+                    f"the implicit solve of layer {layer} diverged, first at step {first}; the log counts on"
+                )
         super().log(logs, *args, **kwargs)
 
 
