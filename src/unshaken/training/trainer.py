@@ -251,9 +251,7 @@ class RobustTrainer(SafeTrainer):
             for layer, count in self._solves.counts().items():
                 logs[f"diverged_layer_{layer}"] = float(count)
             for layer, first in self._solves.news().items():
-                self._guard.say(
-                    f"the implicit solve of layer {layer} diverged, first at step {first}; the log counts on"
-                )
+                self._guard.say(f"the implicit solve of layer {layer} diverged; from now on the log counts", first)
         super().log(logs, *args, **kwargs)
 
 
