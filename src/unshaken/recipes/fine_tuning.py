@@ -145,7 +145,8 @@ def _step_callback(on_step: Callable[[int, int], None]) -> Any:
 def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
     """Model and tokenizer with a head for the labels of `train`."""
     import transformers
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from unshaken.pretrained import load
 
     source = resolve_model(name)
     labels = train.label_names or tuple(str(label) for label in range(train.num_labels))
@@ -157,10 +158,8 @@ def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # a new head is what fine-tuning is for: no report of it
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=train.num_labels, **names)
-    except (OSError, ValueError) as error:
-        raise UnshakenError(f"cannot load the model {name!r}: {str(error).strip().splitlines()[0]}") from error
+        tokenizer = load("AutoTokenizer", source)
+        model = load("AutoModelForSequenceClassification", source, num_labels=train.num_labels, **names)
     finally:
         transformers.logging.set_verbosity(verbosity)
     ensure_padding(tokenizer, model, name)

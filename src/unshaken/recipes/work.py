@@ -28,7 +28,7 @@ class Place:
         data: Folder with the tasks' files; the hub where None.
         out: `runs/` below it takes one file a run, `work/` what is unfinished.
         keep_models: Leave the trained models in `work/`.
-        checkpoints: Save each epoch, so that a killed training goes on. Else it starts again, and the best epoch is held
+        checkpoints: Save each epoch, so that a killed training goes on; else it starts anew, and the best epoch is held
             in memory: short trainings are faster so.
         bf16: Train in bfloat16 autocast.
         deadline: `time.time()` after which no new step is begun.
