@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.base import Attack, SearchAttack
+from unshaken.attacks.base import Attack, AttackResults, SearchAttack
+from unshaken.attacks.gathering import gather
 from unshaken.attacks.transfer import Transfer
 from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.files import locked
+from unshaken.processes import WHOLE, Shard
 from unshaken.reports import probes
 from unshaken.reports.environment import environment, now
 from unshaken.reports.flags import SCORELESS
@@ -39,6 +43,7 @@ def evaluate(
     seed: int = 0,
     recheck: int = 0,
     progress: bool = False,
+    shard: Shard = WHOLE,
 ) -> Report:
     """Measure clean accuracy and accuracy under attack, with everything needed to believe the numbers.
 
@@ -53,6 +58,8 @@ def evaluate(
         seed: Of the samples that probes and rechecks draw; attacks have seeds of their own.
         recheck: Repeat each attack that climbs scores on this many examples under other scores.
         progress: Show a progress bar for each attack.
+        shard: The share of this process, where several attack together. They meet in `out`. The first also answers
+            the clean texts and repeats attacks, waits for the others, and returns the report; theirs is empty.
 
     Example:
         >>> report = evaluate([plain, hardened], data.test, attacks=[PWWS(), Genetic()], out="runs/first")
@@ -63,26 +70,35 @@ def evaluate(
     _check_input(models, sets)
     attacks = [_with_source(attack) for attack in attacks]
     folder = None if out is None else Path(out)
+    if folder is None and not shard.is_whole:
+        raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
     if folder is not None and (folder / REPORT_FILE).exists() and not resume:
         raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
-    runs = [
-        _Run(
-            victim,
-            rows,
-            attacks,
-            None if folder is None else folder / _folder_name(victim, rows),
-            resume,
-            seed,
-            recheck,
-            progress,
-        )
-        for rows in sets
-        for victim in models
-    ]
-    report = Report(evaluations=tuple(run.evaluation() for run in runs))
-    if folder is not None:
-        report.save(folder / REPORT_FILE)
-    return report
+    with contextlib.nullcontext() if folder is None else locked(folder):
+        runs = [
+            _Run(
+                victim,
+                rows,
+                attacks,
+                None if folder is None else folder / _folder_name(victim, rows),
+                resume,
+                seed,
+                recheck,
+                progress,
+                shard,
+            )
+            for rows in sets
+            for victim in models
+        ]
+        if not shard.is_whole:  # all shares first, so that the first process waits for the others once
+            for run in runs:
+                run.attack_share()
+        if not shard.leads:
+            return Report(evaluations=())
+        report = Report(evaluations=tuple(run.evaluation() for run in runs))
+        if folder is not None:
+            report.save(folder / REPORT_FILE)
+        return report
 
 
 def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
@@ -140,11 +156,28 @@ class _Run:
     seed: int
     recheck: int
     progress: bool
+    shard: Shard
+    spent: dict[str, float] = field(default_factory=dict)  # seconds on the share of each attack
+
+    @property
+    def is_static(self) -> bool:
+        return any(row.original is not None for row in self.examples)
+
+    def attack_share(self) -> None:
+        """This process's part of the attacks that are left, with no word to the other processes."""
+        finished = self._finished()
+        known = {_key(run.attack, run.settings) for run in finished.attacks} if finished else set()
+        for attack in () if self.is_static else self.attacks:
+            key = _key(attack.name, _plain(attack.settings()))
+            if key not in known:
+                start = time.perf_counter()
+                self._run(attack, self._path(key))
+                self.spent[key] = time.perf_counter() - start
 
     def evaluation(self) -> Evaluation:
         result = self._finished() or self._answers()
         self._keep(result)
-        if any(row.original is not None for row in self.examples):
+        if self.is_static:
             return result
         visible = probes.visible_words(self.victim, self.examples)
         runs = {_key(run.attack, run.settings): run for run in result.attacks}
@@ -205,17 +238,27 @@ class _Run:
         )
 
     def _attack(self, attack: Attack, visible: list[tuple[tuple[int, ...], ...]] | None, key: str) -> AttackRun:
-        path = None if self.folder is None else self.folder / f"{key}.jsonl"
-        is_begun = path is not None and path.exists()
+        path = self._path(key)
         start = time.perf_counter()
-        found = attack(self.victim, self.examples, out=path, resume=self.resume and is_begun, progress=self.progress)
+        if path is None or self.shard.is_whole:
+            found = self._run(attack, path)
+        else:
+            found = gather(attack, path, self.examples, self.shard)
         return AttackRun(
             attack=attack.name,
             settings=_plain(attack.settings()),
             results=tuple(found),
-            seconds=time.perf_counter() - start,
+            seconds=self.spent.get(key, 0.0) + time.perf_counter() - start,
             truncated_swaps=probes.truncated_swaps(found, self.examples, visible),
             rechecks=(),
+        )
+
+    def _path(self, key: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{key}.jsonl"
+
+    def _run(self, attack: Attack, path: Path | None) -> AttackResults:
+        return attack(
+            self.victim, self.examples, out=path, resume=self.resume, progress=self.progress, shard=self.shard
         )
 
     def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:

@@ -1,0 +1,148 @@
+"""Several processes attack together: what they find is what one finds, whoever dies and however many come back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "attacks"))
+from victims import WORD_LIST, bag_victim, labelled
+
+from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Transfer, Victim, WorstCase, gather
+from unshaken.attacks.parts import parts_of
+from unshaken.errors import UnshakenError
+from unshaken.processes import Shard, launch_id
+
+TEXTS = [
+    f"a {one} film with a {two} plot , number {n}"
+    for n in range(5)
+    for one in ("good", "bad")
+    for two in ("slow", "bad")
+]
+PLAIN = PWWS(substitutions=WORD_LIST)
+GENETIC = Genetic(substitutions=WORD_LIST, population=4, generations=2)
+ATTACKS: list[Attack] = [
+    PLAIN,
+    WorstCase(attacks=(PLAIN, GENETIC)),
+    Transfer(source=Victim.from_callable(lambda texts: [[0.4, 0.6] for _ in texts], 2, name="source"), attack=PLAIN),
+    Transfer(source=bag_victim(), attack=WorstCase(attacks=(PLAIN, GENETIC))),
+]
+
+
+def plain(results: AttackResults) -> list[dict[str, Any]]:
+    return [{key: value for key, value in asdict(row).items() if key != "seconds"} for row in results]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("count", [2, 30])
+def test_shares_make_the_whole(attack: Attack, count: int, tmp_path: Path) -> None:
+    """Also with more processes than examples, some of which have nothing to do."""
+    victim = bag_victim()
+    examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
+    whole = attack(victim, examples)
+    shares = [attack(victim, examples, out=out, shard=Shard(rank=rank, count=count)) for rank in range(count)]
+    assert sorted(row.example_id for share in shares for row in share) == sorted(row.id for row in examples)
+    merged = gather(attack, out, examples, Shard(rank=0, count=count))
+    assert plain(merged) == plain(whole)
+    assert merged.header() == whole.header()
+    assert plain(AttackResults.from_jsonl(out)) == plain(whole)
+    assert [file for file in attack.files(out) if parts_of(file)] == []
+    assert len(list(tmp_path.iterdir())) == len(attack.files(out))
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("following", [1, 3])
+def test_another_number_of_processes_takes_over(attack: Attack, following: int, tmp_path: Path) -> None:
+    """Two of four processes never came; one, two or three others finish what is left, and ask about nothing else."""
+    victim = bag_victim()
+    examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
+    whole = attack(victim, examples)
+    for rank in (1, 3):
+        attack(victim, examples, out=out, shard=Shard(rank=rank, count=4))
+    with pytest.raises(UnshakenError, match=r"examples have no result in .*start again with resume"):
+        gather(attack, out, examples, Shard(rank=0, count=4), patience=0.1)
+    with pytest.raises(UnshakenError, match="exists; resume it"):
+        attack(victim, examples, out=out)
+    found = attack(victim, examples, out=out, resume=True, shard=Shard(rank=0, count=following))
+    for rank in range(1, following):
+        attack(victim, examples, out=out, resume=True, shard=Shard(rank=rank, count=following))
+    if following > 1:
+        found = gather(attack, out, examples, Shard(rank=0, count=following))
+    assert plain(found) == plain(whole)
+    ids = [row.example_id for row in AttackResults.from_jsonl(out)]
+    assert ids == [row.id for row in examples]
+    assert not list(tmp_path.glob("*.part-*"))
+
+
+def test_what_another_process_has_finished_is_not_asked_again(tmp_path: Path) -> None:
+    victim, asked = bag_victim(), []
+    examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
+    PLAIN(victim, examples, out=out, shard=Shard(rank=0, count=2))
+
+    def counting(texts: list[str]) -> Any:
+        asked.extend(texts)
+        return victim.function(texts)  # type: ignore[attr-defined]
+
+    PLAIN(Victim.from_callable(counting, 2, name="bag"), examples, out=out, resume=True)
+    clean = {row.texts[0] for row in examples} & set(asked)
+    assert clean == {row.texts[0] for row in examples if not Shard(rank=0, count=2).owns(row.id)}
+
+
+def test_the_first_result_counts_and_an_error_only_where_there_is_no_other(tmp_path: Path) -> None:
+    victim = bag_victim()
+    examples, out = labelled(victim, TEXTS[:6]), tmp_path / "run.jsonl"
+    whole = PLAIN(victim, examples)
+    broken = replace(whole[2], outcome="error", error="no route", adversarial=None, swaps=())
+    for number, rows in enumerate(([broken, whole[0]], [whole[0], whole[2], replace(whole[0], queries=999)], whole)):
+        replace(whole, rows=tuple(rows)).to_jsonl(tmp_path / f"run.part-0a-0-{number}-{number}b.jsonl")
+    found = PLAIN(victim, examples, out=out, resume=True)
+    assert plain(found) == plain(whole)
+    assert plain(AttackResults.from_jsonl(out)) == plain(whole)
+
+
+def test_parts_of_another_attack_are_refused(tmp_path: Path) -> None:
+    victim = bag_victim()
+    examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
+    PLAIN(victim, examples, out=out, shard=Shard(rank=0, count=2))
+    with pytest.raises(UnshakenError, match=r"cannot resume .*attack was 'pwws' and is 'genetic'"):
+        GENETIC(victim, examples, out=out, resume=True)
+
+
+def test_a_torn_part_is_said_and_its_example_attacked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    victim = bag_victim()
+    examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
+    for rank in range(2):
+        PLAIN(victim, examples, out=out, shard=Shard(rank=rank, count=2))
+    (part, _) = parts_of(out)
+    lines = part.path.read_bytes().splitlines(keepends=True)
+    part.path.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])
+    assert plain(PLAIN(victim, examples, out=out, resume=True)) == plain(PLAIN(victim, examples))
+    assert f"the last line was cut off; the {len(lines) - 2} results before it are used" in capsys.readouterr().err
+
+
+def test_ranks_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnshakenError, match="rank 2 of 2"):
+        Shard(rank=2, count=2)
+    assert Shard.from_environment() == Shard(rank=0, count=1)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    before = launch_id()
+    assert Shard.from_environment() == Shard(rank=1, count=3)
+    monkeypatch.setenv("MASTER_PORT", "4242")
+    assert launch_id() != before
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(UnshakenError, match="RANK='first'; it must be a whole number"):
+        Shard.from_environment()
+
+
+def test_shares_are_even_and_do_not_overlap() -> None:
+    ids = [f"sst2-{number}" for number in range(8_000)]
+    shares = [[key for key in ids if Shard(rank=rank, count=8).owns(key)] for rank in range(8)]
+    assert sorted(key for share in shares for key in share) == sorted(ids)
+    assert all(880 < len(share) < 1_120 for share in shares)  # four standard deviations
+    assert json.dumps(shares[0][:3]) == '["sst2-2", "sst2-6", "sst2-8"]'  # the same on every machine
