@@ -18,6 +18,8 @@ from torch import Tensor
 from unshaken.attacks.first_token import FirstTokenOnly
 from unshaken.attacks.victim import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.errors import UnshakenError
+from unshaken.pretrained import load as load_pretrained
+from unshaken.processes import default_device
 
 # Measured: beyond these sizes a forward pass gains nothing (GPU) or falls out of the caches (CPU).
 BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}
@@ -97,18 +99,21 @@ class ModelVictim(Victim):
 
     @classmethod
     def load(
-        cls, path_or_name: str | Path, *, device: str | None = None, dtype: Any = None, **options: Any
+        cls,
+        path_or_name: str | Path,
+        *,
+        device: str | None = None,
+        dtype: Any = None,
+        trust_remote_code: bool = False,
+        **options: Any,
     ) -> ModelVictim:
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = device or default_device()
         if isinstance(dtype, str):
             dtype = getattr(torch, dtype, None) or _unknown_dtype(dtype)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(path_or_name)
-            model = AutoModelForSequenceClassification.from_pretrained(path_or_name, dtype=dtype or torch.float32)
-        except (OSError, ValueError) as error:
-            raise UnshakenError(f"cannot load a classifier from {str(path_or_name)!r}: {_first_line(error)}") from error
+        trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        tokenizer = load_pretrained("AutoTokenizer", path_or_name, **trust)
+        kind = "AutoModelForSequenceClassification"
+        model = load_pretrained(kind, path_or_name, dtype=dtype or torch.float32, **trust)
         return cls(model.to(device), tokenizer, name=str(path_or_name), **options)
 
     @property
@@ -233,7 +238,3 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
 
 def _unknown_dtype(name: str) -> Any:
     raise UnshakenError(f"unknown dtype {name!r}; use float32, bfloat16, float16 or float64")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from unshaken.display import spreadsheet_cell
 from unshaken.errors import UnshakenError
 from unshaken.files import atomic_writer
 from unshaken.schema import decode, parse_json
@@ -248,6 +249,4 @@ def _or_none(value: float) -> float | None:
 def _cell(value: Any) -> Any:
     if isinstance(value, tuple):
         value = value[0] if len(value) == 1 and isinstance(value[0], str) else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
+    return spreadsheet_cell(value)

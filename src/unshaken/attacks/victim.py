@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unshaken.attacks.state import state_of
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -63,8 +63,12 @@ class Victim(ABC):
         compile: bool = False,
         batch_tokens: int | None = None,
         max_length: int | None = None,
+        trust_remote_code: bool = False,
     ) -> ModelVictim:
-        """A Hugging Face sequence classifier, hardened by this library or not, from a folder or the hub."""
+        """A Hugging Face sequence classifier, hardened by this library or not, from a folder or the hub.
+
+        `trust_remote_code` runs the Python files that some models bring with them; read them first.
+        """
         from unshaken.attacks.model_victim import ModelVictim
 
         return ModelVictim.load(
@@ -74,6 +78,7 @@ class Victim(ABC):
             compile=compile,
             batch_tokens=batch_tokens,
             max_length=max_length,
+            trust_remote_code=trust_remote_code,
         )
 
     @staticmethod
@@ -118,7 +123,7 @@ class Victim(ABC):
             len(pipeline.classes_),
             name=name or type(pipeline).__name__,
             batch_size=batch_size,
-            content=pickle.dumps(pipeline),
+            content=state_of(pipeline),
         )
 
 

@@ -55,5 +55,7 @@ def main() -> None:
 
 
 def _complain(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    from unshaken.display import visible
+
+    print(f"error: {visible(message)}", file=sys.stderr)
     return 2

@@ -36,11 +36,11 @@ def demo(
 ) -> None:
     """Harden MiniLM on film reviews in four ways, attack all of them, and write a report. Nothing is downloaded."""
     import transformers
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from unshaken import Victim, evaluate, load_task
     from unshaken.attacks import PWWS, Genetic
+    from unshaken.display import Console
     from unshaken.embedded import minilm_path
     from unshaken.errors import UnshakenError
     from unshaken.recipes.fine_tuning import MINILM, Plan, fine_tune

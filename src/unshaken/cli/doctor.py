@@ -28,7 +28,6 @@ def doctor(
     text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
 ) -> None:
     """Examine a model: residuals by solver, steepness and perturbation growth of each layer, cost, and what to use."""
-    from rich.console import Console
     from rich.table import Table
 
     from unshaken.connections import Connection, check
@@ -38,6 +37,7 @@ def doctor(
         recommended_solver,
         residual_curves,
     )
+    from unshaken.display import Console
     from unshaken.recipes.fine_tuning import ensure_padding
     from unshaken.solvers import Anderson, GradientDescent
 
@@ -95,16 +95,13 @@ def doctor(
 
 def _load(name: str) -> tuple[Any, Any]:
     import transformers
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+    from unshaken.pretrained import load
     from unshaken.recipes.fine_tuning import resolve_model
 
     source = resolve_model(name)
     transformers.logging.set_verbosity_error()
-    try:
-        return AutoModelForSequenceClassification.from_pretrained(source).float(), AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise UnshakenError(f"cannot load the model {name!r}: {str(error).strip().splitlines()[0]}") from error
+    return load("AutoModelForSequenceClassification", source).float(), load("AutoTokenizer", source)
 
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) -> Any:

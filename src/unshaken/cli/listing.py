@@ -27,8 +27,9 @@ def list_names(kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KIND
     """List every attack, defence, solver, task or other name, with its first line of documentation."""
     import importlib
 
-    from rich.console import Console
     from rich.table import Table
+
+    from unshaken.display import Console
 
     module, name = lookup("kind", kind, KINDS)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

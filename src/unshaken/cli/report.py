@@ -14,8 +14,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="Also write figures, as PNG and SVG, into this folder.")] = None,
 ) -> None:
     """Merge the results of runs, compare their models on shared examples, and write one report."""
-    from rich.console import Console
-
+    from unshaken.display import Console
     from unshaken.reports import Report, merge
     from unshaken.reports.figures import report_figures, save_figure
 

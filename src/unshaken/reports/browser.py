@@ -6,6 +6,7 @@ import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+from unshaken.display import visible
 from unshaken.reports.results import CLEAN, Evaluation, Prediction
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 Edit = tuple[int, int, str]  # start and end in the text before, in UTF-16 units as browsers count, and what replaced it
 
+ALIGNED = 2000  # pieces; an alignment takes the square of them
 _PIECES = re.compile(r"\s+|\w+|[^\w\s]")
 
 
@@ -31,8 +33,12 @@ def browser_data(report: Report) -> dict[str, Any]:
         rows += [[*place, *row] for row in _attack_rows(evaluation, conditions)]
     order = {"success": 0, "failure": 1, "error": 2, "wrong": 3, "right": 4}
     rows.sort(key=lambda row: order[row[4]])
-    titles = ["no attack" if name == CLEAN else name for name in conditions]
-    return {"sets": list(sets.values()), "models": models, "conditions": titles, "rows": rows}
+    titles = ["no attack" if name == CLEAN else visible(name) for name in conditions]
+    return {"sets": list(sets.values()), "models": [*map(visible, models)], "conditions": titles, "rows": rows}
+
+
+def _shown(group: str | None) -> str | None:
+    return None if group is None else visible(group)
 
 
 def _data_set(evaluation: Evaluation) -> dict[str, Any]:
@@ -40,10 +46,10 @@ def _data_set(evaluation: Evaluation) -> dict[str, Any]:
     for run in evaluation.attacks:
         labels |= {row.adversarial_prediction for row in run.results if row.adversarial_prediction is not None}
     return {
-        "name": evaluation.data.name,
-        "columns": evaluation.data.columns,
-        "labels": {str(label): evaluation.data.label_name(label) for label in sorted(labels)},
-        "examples": [[row.id, row.label, row.group, *row.texts] for row in evaluation.predictions],
+        "name": visible(evaluation.data.name),
+        "columns": [visible(name) for name in evaluation.data.columns],
+        "labels": {str(label): visible(evaluation.data.label_name(label)) for label in sorted(labels)},
+        "examples": [[visible(row.id), row.label, _shown(row.group), *row.texts] for row in evaluation.predictions],
     }
 
 
@@ -109,10 +115,20 @@ def edits(before: str, after: str) -> list[Edit]:
         starts.append(starts[-1] + _units(piece))
     if len(old) == len(new):  # word swaps, nearly always: no alignment to find
         changed = [(i, i + 1, i, i + 1) for i, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
+    elif max(len(old), len(new)) > ALIGNED:
+        changed = [_middle(old, new)]
     else:
         opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         changed = [(i, j, k, m) for tag, i, j, k, m in opcodes if tag != "equal"]
     return [(starts[i], starts[j], "".join(new[k:m])) for i, j, k, m in changed]
+
+
+def _middle(old: list[str], new: list[str]) -> tuple[int, int, int, int]:
+    """What lies between the common start and the common end."""
+    shorter = min(len(old), len(new))
+    start = next((i for i in range(shorter) if old[i] != new[i]), shorter)
+    end = next((i for i in range(shorter - start) if old[-1 - i] != new[-1 - i]), shorter - start)
+    return (start, len(old) - end, start, len(new) - end)
 
 
 def _units(text: str) -> int:

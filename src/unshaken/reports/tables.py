@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from unshaken.display import visible
 from unshaken.reports.comparison import Comparison
 from unshaken.reports.results import WORST_CASE, Evaluation, Proportion, summarise
 from unshaken.reports.views import baselines, p_text
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def escape(value: object) -> str:
-    return html.escape(str(value), quote=True)
+    return html.escape(visible(str(value)), quote=True)
 
 
 def percent(share: Proportion) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from unshaken.display import spreadsheet_cell, visible
 from unshaken.reports.comparison import Comparison, SeedSpread
 from unshaken.reports.flags import FLAGS, Check
 from unshaken.reports.results import CLEAN, AttackSummary, Evaluation, Proportion, summarise
@@ -129,7 +130,7 @@ def _terminal_flag(flag: str, checks: Sequence[Check]) -> list[Any]:
     settle = "; ".join(dict.fromkeys(check.settle for check in checks))
     return [
         Text.assemble(("! ", "bold yellow"), (flag, "bold"), f": {FLAGS[flag]}"),
-        *(Text(f"    {check.subject}: {check.evidence}") for check in checks),
+        *(Text(visible(f"    {check.subject}: {check.evidence}")) for check in checks),
         Text(f"    to settle it: {settle}", style="dim"),
     ]
 
@@ -139,7 +140,7 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(f"{data}, majority baseline {100 * baseline:.1f}")
+    title = Text(f"{visible(data)}, majority baseline {100 * baseline:.1f}")
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("model and condition", overflow="fold")
     for heading in ("accuracy [95%]", "broken", "queries", "words"):
@@ -153,9 +154,9 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
         points = f"{100 * row.comparison.difference:+.1f}" if row.comparison else ""
         # Text, not str: names from data may hold what rich would read as markup.
         if model != previous:
-            table.add_row(Text(model, style="bold"))
+            table.add_row(Text(visible(model), style="bold"))
         shown = [f"  {condition}", accuracy, success, queries, words, *([points, p] if compares else [])]
-        table.add_row(*(Text(cell) for cell in shown))
+        table.add_row(*(Text(visible(cell)) for cell in shown))
         previous = model
     return table
 
@@ -209,7 +210,7 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is: no markup, no HTML, no table borders, one line."""
-    escaped = re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", text.replace("&", "&amp;"))
+    escaped = re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", visible(text).replace("&", "&amp;"))
     return re.sub(r"\s+", " ", escaped)
 
 
@@ -222,7 +223,7 @@ _LATEX = {
 
 
 def escape_latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in re.sub(r"\s+", " ", text))
+    return "".join(_LATEX.get(character, character) for character in re.sub(r"\s+", " ", visible(text)))
 
 
 def latex(report: Report) -> str:
@@ -279,12 +280,5 @@ def csv_text(report: Report) -> str:
     writer = csv.writer(stream)
     writer.writerow(COLUMNS)
     for row in rows(report):
-        writer.writerow([_csv_cell(column(row)) for column in COLUMNS.values()])
+        writer.writerow([spreadsheet_cell(column(row)) for column in COLUMNS.values()])
     return stream.getvalue()
-
-
-def _csv_cell(value: Any) -> Any:
-    """Spreadsheets run text that starts like a formula; an apostrophe stops them."""
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return "'" + value
-    return "" if value is None else value

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unshaken.errors import UnshakenError
+from unshaken.pretrained import load
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 LONGEST = 512  # tokens; some tokenizers state no limit at all
@@ -25,15 +24,7 @@ def load_pretrained(kind: str, name: str) -> tuple[Any, Any]:
         kind: The name of a transformers auto class, such as "AutoModelForCausalLM".
         name: Hub name or folder.
     """
-    import transformers
-
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-        model = getattr(transformers, kind).from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        kept = "folder" if Path(name).exists() else "hub name or folder"
-        raise UnshakenError(f"cannot load {name!r} as {kind}: {reason} (give a {kept} that holds one)") from error
+    tokenizer, model = load("AutoTokenizer", name), load(kind, name)
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
 
 
