@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unshaken.defences.base import Regulariser, Step, frozen_copy
 from unshaken.defences.perturbations import one_of, positive
+from unshaken.defences.shards import is_sharded, like, local, summed_over_processes
 from unshaken.defences.weights import encoder
 from unshaken.errors import UnshakenError
 
@@ -53,20 +54,27 @@ class PTWD(Regulariser):
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         self.pretrained = frozen_copy(encoder(model))
+        self._origins: list[Tensor] | None = None
 
-    def _pairs(self, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-        pairs = [
+    def _pairs(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
+        """Weights and this process's part of where they came from."""
+        weights = list(encoder(model).parameters())
+        if self._origins is None:
+            origins = self.pretrained.parameters()
+            self._origins = [local(like(origin, weight)) for weight, origin in zip(weights, origins, strict=True)]
+        return [
             (weight, origin)
-            for weight, origin in zip(encoder(model).parameters(), self.pretrained.parameters(), strict=True)
+            for weight, origin in zip(weights, self._origins, strict=True)
             if weight.requires_grad and (self.scope == "all_encoder" or weight.ndim > 1)
         ]
-        return [weight for weight, _ in pairs], [origin for _, origin in pairs]
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         if self.decoupled:
             return {}
-        weights, origins = self._pairs(step.core)
-        squared: Tensor = SquaredDistance.apply(origins, *weights)  # type: ignore[no-untyped-call]
+        pairs = self._pairs(step.core)
+        squared = _squared_distance([pair for pair in pairs if not is_sharded(pair[0])])
+        if shards := [(local(weight), origin) for weight, origin in pairs if is_sharded(weight)]:
+            squared = squared + summed_over_processes(_squared_distance(shards))
         if self.form == "l2":
             return {"ptwd": self.weight * (1e-10 + squared).sqrt()}  # official code
         return {"ptwd": self.weight / 2 * squared}
@@ -74,8 +82,13 @@ class PTWD(Regulariser):
     @torch.no_grad()
     def after_step(self, model: nn.Module) -> None:
         if self.decoupled:
-            weights, origins = self._pairs(model)
-            torch._foreach_lerp_(weights, origins, self.weight)
+            pairs = self._pairs(model)
+            torch._foreach_lerp_([local(weight) for weight, _ in pairs], [origin for _, origin in pairs], self.weight)
+
+
+def _squared_distance(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    distance: Tensor = SquaredDistance.apply([origin for _, origin in pairs], *(weight for weight, _ in pairs))  # type: ignore[no-untyped-call]
+    return distance
 
 
 class SquaredDistance(torch.autograd.Function):

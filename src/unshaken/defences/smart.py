@@ -21,6 +21,7 @@ from unshaken.defences.base import (
     widened,
 )
 from unshaken.defences.perturbations import check_takes_embeddings, one_of, positive, word_embeddings
+from unshaken.defences.shards import whole
 
 
 @dataclass(eq=False, kw_only=True)
@@ -117,7 +118,7 @@ class SMART(Defence):
     def after_step(self, model: nn.Module) -> None:
         if self.bregman_weight:
             for mean, weight in zip(self.teacher.parameters(), model.parameters(), strict=True):
-                mean.lerp_(weight, 1 - self.momentum)
+                mean.lerp_(whole(weight), 1 - self.momentum)
 
     def passes(self) -> Passes:
         ascent = Passes(forward=1, activations=1) * self.steps

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
+from unshaken.defences.shards import whole
+
 
 class DistanceToPretrained(TrainerCallback):
     """Logs how far training has moved the encoder: ||w - w_0|| / ||w_0|| over its weights (RIFT, Figure 2).
@@ -28,6 +30,7 @@ class DistanceToPretrained(TrainerCallback):
         if not self.start:
             self.start = {name: weight.detach().clone() for name, weight in _encoder_weights(model).items()}
 
+    @torch.no_grad()
     def on_log(
         self,
         args: Any,
@@ -40,8 +43,8 @@ class DistanceToPretrained(TrainerCallback):
         if logs is None or "loss" not in logs:
             return
         weights = _encoder_weights(model)
-        moved = torch.stack([(weights[name].detach() - start).norm() for name, start in self.start.items()]).norm()
-        size = torch.stack([start.norm() for start in self.start.values()]).norm()
+        moved = torch.stack([whole((weights[name] - start).norm()) for name, start in self.start.items()]).norm()
+        size = torch.stack([whole(start.norm()) for start in self.start.values()]).norm()
         distance = float(moved / size)
         logs["distance_to_pretrained"] = distance
         state.log_history[-1]["distance_to_pretrained"] = distance

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from unshaken.connections import solve_records
 from unshaken.defences.base import Step
+from unshaken.defences.shards import local
 from unshaken.errors import UnshakenError
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def culprit(model: nn.Module, inputs: Mapping[str, Any]) -> str:
 def finite_gradients(parameters: Iterable[nn.Parameter]) -> Tensor:
     """For each parameter whether its gradient is finite on this rank, without making the device wait."""
     gradients = [parameter.grad for parameter in parameters]
-    shards = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
+    shards = [None if gradient is None else local(gradient) for gradient in gradients]
     present = [index for index, shard in enumerate(shards) if shard is not None and shard.numel()]
     device = shards[present[0]].device if present else torch.device("cpu")  # type: ignore[union-attr]
     flags = torch.ones(len(shards), device=device)

@@ -18,9 +18,9 @@ from torch import nn
 from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
 
+from unshaken.defences.shards import like, whole
 from unshaken.errors import UnshakenError
 from unshaken.training import checkpoints
-from unshaken.training.sharding import like, whole
 from unshaken.training.trees import load_tree, map_tensors, save_tree
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""FSDP2: which parameters are sharded, and how whole tensors become shards and shards whole tensors.
+"""FSDP2: which parameters are sharded.
 
 The transformer layers are sharded. Embeddings, pooler and head stay whole on every rank, because defences read and
 perturb them outside of the model's forward pass, where sharded parameters cannot be used.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch import nn
 
 from unshaken.connections.auto import plain_class
+from unshaken.defences.shards import is_sharded
 from unshaken.errors import UnshakenError
 
 
@@ -54,19 +54,4 @@ def _outside(module: nn.Module, layers: set[int]) -> Iterator[nn.Module]:
 
 def replicated(model: nn.Module) -> Iterator[nn.Parameter]:
     """Parameters that every rank holds whole."""
-    return (parameter for parameter in model.parameters() if not isinstance(parameter, DTensor))
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """The tensor itself, or what its shards are together; then all ranks must ask."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def like(tensor: Tensor, reference: Any) -> Tensor:
-    """A whole tensor, sharded as `reference` is."""
-    if not isinstance(reference, DTensor):
-        return tensor
-    shards: Tensor = distribute_tensor(
-        tensor.to(reference.device), reference.device_mesh, reference.placements, src_data_rank=None
-    )
-    return shards
+    return (parameter for parameter in model.parameters() if not is_sharded(parameter))

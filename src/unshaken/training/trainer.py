@@ -208,6 +208,9 @@ class RobustTrainer(SafeTrainer):
 
     def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
         """Called when the optimizer is ready, with shards for weights where there are any: the defence's own join."""
+        if self.is_fsdp_enabled:
+            # The model is the root, though a defence may use its embeddings before it runs the model.
+            self.model._get_fsdp_state()._lazy_init()
         own = [parameter for parameter in self.defence.parameters() if parameter.requires_grad]
         known = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
         if own and id(own[0]) not in known:
