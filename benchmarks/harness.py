@@ -88,7 +88,7 @@ def peak_memory(function: Callable[[], Any], device: str) -> int:
     return max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
-def save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+def save(arguments: argparse.Namespace, rows: list[dict[str, Any]], **more: Any) -> None:
     if not arguments.out:
         return
     about = {
@@ -102,4 +102,4 @@ def save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     }
     path = Path(arguments.out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"about": about, "rows": rows, **more}, indent=1) + "\n", encoding="utf-8")

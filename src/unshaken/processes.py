@@ -49,8 +49,13 @@ class Shard:
         return self.rank == 0
 
     def owns(self, example_id: str) -> bool:
+        return self.number(example_id, self.count) == self.rank
+
+    @staticmethod
+    def number(example_id: str, count: int) -> int:
+        """Which of `count` shares an id is in."""
         digest = hashlib.sha256(example_id.encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[8:16], "big") % self.count == self.rank
+        return int.from_bytes(digest[8:16], "big") % count
 
 
 WHOLE = Shard()  # one process has all the examples

@@ -35,35 +35,50 @@ def attack(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU where none is given.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32 where none is given; bfloat16 is faster on a GPU.")] = None,
     max_length: Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")
+    ] = False,
     show: Annotated[int, typer.Option(min=0, help="How many adversarial texts to print for each attack.")] = 3,
 ) -> None:
     """Attack a classifier and show what fooled it.
 
     Writes a JSONL file for each task and attack, to which every finished example is added at once, and a CSV beside it.
+    Under torchrun or accelerate launch the examples are shared between the processes.
     """
     from dataclasses import replace
 
-    from rich.console import Console
-
-    from unshaken.attacks import SearchAttack, Victim
+    from unshaken.attacks import SearchAttack, Victim, gather
+    from unshaken.display import Console
+    from unshaken.files import locked
+    from unshaken.processes import Shard
 
     chosen = parse_attacks(attack or ["pwws"], substitutions)
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
     names = file_names(attacks)
-    victim = Victim.from_pretrained(model, device=device, dtype=dtype, max_length=max_length)
-    console = Console()
-    for title, examples in load_sets(task, data, victim, count, seed).items():
-        runs = []
-        for item, name in zip(attacks, names, strict=True):
-            path = out / f"{title.replace('/', '-')}.{name}.jsonl"
-            results = item(victim, examples, out=path, resume=resume, progress=console.is_terminal)
-            results.to_csv(path.with_suffix(".csv"))
-            runs.append(results)
-        console.print(summary_table(title, names, runs))
-        for name, results in zip(names, runs, strict=True):
-            for row in [row for row in results if row.outcome == "success"][:show]:
-                console.print(coloured_diff(name, row, examples.label_names))
-    console.print(f"Results: {out}", markup=False)
+    shard, console = Shard.from_environment(), Console()
+    with locked(out):
+        victim = Victim.from_pretrained(
+            model, device=device, dtype=dtype, max_length=max_length, trust_remote_code=trust_remote_code
+        )
+        shows = console.is_terminal and shard.leads
+        for title, examples in load_sets(task, data, victim, count, seed).items():
+            paths = [out / f"{title.replace('/', '-')}.{name}.jsonl" for name in names]
+            runs = [
+                item(victim, examples, out=path, resume=resume, progress=shows, shard=shard)
+                for item, path in zip(attacks, paths, strict=True)
+            ]
+            if not shard.leads:
+                continue
+            if not shard.is_whole:
+                runs = [gather(item, path, examples, shard) for item, path in zip(attacks, paths, strict=True)]
+            for results, path in zip(runs, paths, strict=True):
+                results.to_csv(path.with_suffix(".csv"))
+            console.print(summary_table(title, names, runs))
+            for name, results in zip(names, runs, strict=True):
+                for row in [row for row in results if row.outcome == "success"][:show]:
+                    console.print(coloured_diff(name, row, examples.label_names))
+    if shard.leads:
+        console.print(f"Results: {out}", markup=False)
 
 
 def file_names(attacks: list[Attack]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,21 +31,40 @@ def evaluate(
     recheck: Annotated[int, typer.Option(min=0, help="Examples on which attacks are repeated under other scores.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU where none is given.")] = None,
     max_length: Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")
+    ] = False,
 ) -> None:
-    """Measure models on clean and attacked examples, side by side, and write a report."""
-    from rich.console import Console
+    """Measure models on clean and attacked examples, side by side, and write a report.
 
+    Under torchrun or accelerate launch the attacks' examples are shared between the processes.
+    """
     from unshaken.attacks.victim import Victim
+    from unshaken.display import Console
+    from unshaken.files import locked
+    from unshaken.processes import Shard
     from unshaken.reports import evaluate as run
 
     attacks = parse_attacks(attack or [], substitutions)
-    victims: list[Victim] = [Victim.from_pretrained(name, device=device, max_length=max_length) for name in models]
-    examples = load_sets(task, data, victims[0], count, seed)
-    report = run(
-        victims, examples, attacks, out=out, resume=resume, seed=seed, recheck=recheck, progress=Console().is_terminal
-    )
-    page = report.save(out / "report.html")
-    console = Console()
+    options: dict[str, Any] = {"max_length": max_length, "trust_remote_code": trust_remote_code}
+    shard, console = Shard.from_environment(), Console()
+    with locked(out):
+        victims: list[Victim] = [Victim.from_pretrained(name, device=device, **options) for name in models]
+        examples = load_sets(task, data, victims[0], count, seed)
+        report = run(
+            victims,
+            examples,
+            attacks,
+            out=out,
+            resume=resume,
+            seed=seed,
+            recheck=recheck,
+            progress=console.is_terminal and shard.leads,
+            shard=shard,
+        )
+        if not shard.leads:
+            return
+        page = report.save(out / "report.html")
     console.print(report)
     console.print(f"Report: {page}", markup=False)
 
@@ -107,7 +126,7 @@ def load_sets(tasks: str, data: Path | None, victim: Victim, count: int | None, 
         if not is_named and clean and name in TASKS and TASKS[name].clean_task not in {None, *clean}:
             continue
         if Path(name).is_file():
-            rows = load_examples(name, label_names=_label_names(victim))
+            rows = load_examples(name, label_names=_label_names(victim), count=count, seed=seed)
         else:
             takes_data = name in TASKS and TASKS[name].package is None  # the others bring or name their own files
             rows = load_task(name, data=data if takes_data else None, seed=seed).require("test")
