@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 from unshaken.errors import UnshakenError
 
+MOST = 40  # names in an error message
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The part of an error message that helps: the nearest match, or all names where none is near."""
@@ -24,7 +26,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if matches:
         return f"did you mean {lowered[matches[0]]!r}?"
-    return "known: " + ", ".join(known)
+    more = f" and {len(known) - MOST:,} more" if len(known) > MOST else ""
+    return "known: " + ", ".join(known[:MOST]) + more
 
 
 T = TypeVar("T")

@@ -376,7 +376,7 @@ def targets() -> dict[str, Fuzzed]:
     """Every target by name."""
     features = json.dumps({"info": {"features": {"label": {"names": ["negative", "positive"]}}}})
     numbered = [{**row, "label": index % 2} for index, row in enumerate(ROWS)]
-    texts = tuple(row["text"].encode() for row in ROWS) + (b"GOOD 's &amp; \xff\xfe <a href='x'> 1,000.5",)
+    texts = (*(row["text"].encode() for row in ROWS), b"GOOD 's &amp; \xff\xfe <a href='x'> 1,000.5")
     return {
         "words": Fuzzed(feed=words, seeds=texts),
         "wordnet": Fuzzed(feed=wordnet, seeds=(b"The films took worse men's geese, flying", *texts)),
@@ -412,7 +412,6 @@ def feed(name: str, data: bytes) -> bool:
         warnings.simplefilter("error")
         try:
             targets()[name].feed(data)
-        except UnshakenError as error:
-            assert str(error)
+        except UnshakenError:
             return False
     return True

@@ -54,8 +54,12 @@ def main() -> None:
         sys.exit(_complain(f"{error.filename}: {error.strerror}"))
 
 
+LONGEST = 4000  # characters of a complaint: it may quote a text from data
+
+
 def _complain(message: str) -> int:
     from unshaken.display import visible
 
-    print(f"error: {visible(message)}", file=sys.stderr)
+    shown = visible(message if len(message) < LONGEST else message[:LONGEST] + " ...")
+    print(f"error: {shown}", file=sys.stderr)
     return 2

@@ -71,14 +71,25 @@ def load_examples(
     label_column: str | None = None,
     id_column: str | None = None,
     label_names: Sequence[str] | None = None,
+    count: int | None = None,
+    seed: int = 0,
 ) -> Examples:
     """One file as it is, to evaluate on: nothing is split off, and one class alone is allowed.
 
     Pass the model's class names as `label_names`, so that labels mean what the model means by them.
+
+    Args:
+        count: Draw so many rows while reading, by their ids and `seed`, with memory for these rows alone. The file may
+            have any number of rows (a JSON array is read whole all the same).
+
+    Example:
+        >>> load_examples("ten-million-rows.csv", count=1000, label_names=("negative", "positive"))  # doctest: +SKIP
     """
+    if count is not None and count < 1:
+        raise UnshakenError(f"count is {count}; draw at least 1 row, or all with None")
     columns = own.Columns.of(text_columns, label_column, id_column, label_names)
     source = {"test": own.file_source(Path(path))}
-    return own.load_sources(source, columns, name=_stem(path)).require("test")
+    return own.load_sources(source, columns, name=_stem(path), count=count, seed=seed).require("test")
 
 
 def task_names(names: str) -> list[str]:

@@ -123,14 +123,16 @@ def _hub_source(name: str, rows: Any) -> Source:
     return Source(name=name, records=lambda: hub_records(rows), class_names=class_names)
 
 
-def load_sources(sources: Mapping[str, Source], columns: Columns, *, name: str) -> TaskData:
-    """Read the splits; the first of train, validation, test decides columns and labels for all."""
+def load_sources(
+    sources: Mapping[str, Source], columns: Columns, *, name: str, count: int | None = None, seed: int = 0
+) -> TaskData:
+    """Read the splits, or `count` rows of each; the first of train, validation, test decides columns and labels."""
     splits = [split for split in SPLITS if split in sources]
     task = describe(sources[splits[0]], columns, name=name)
     data = TaskData(task=task)
     for split in splits:
         source = sources[split]
-        examples = build_examples(source.records(), task, split, source.name, strict=True)
+        examples = build_examples(source.records(), task, split, source.name, strict=True, count=count, seed=seed)
         if task.is_regression or not is_unlabelled(examples, source.name):
             data = data.with_split(split, examples)
         elif split == "test":
@@ -209,8 +211,10 @@ def _label_names(source: Source, column: str) -> tuple[str, ...]:
             raise UnshakenError(f"{source.name}: {record.where} has no label in column {column!r}")
         if text in seen:
             continue
-        seen.add(text)
-        kinds.setdefault(_kind(text), f"{record.where} has {value!r}")
+        kind = _kind(text)
+        if kind != "real":  # targets of a regression are no classes, and there may be one a row
+            seen.add(text)
+        kinds.setdefault(kind, f"{record.where} has {value!r}")
         if "text" in kinds and len(kinds) > 1:
             found = ", ".join(kinds.values())
             raise UnshakenError(f"{source.name}: labels of mixed types ({found}); use one type, or give label_names")

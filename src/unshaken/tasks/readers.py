@@ -6,9 +6,11 @@ read whole). Each record says where it stands, because an error without a row nu
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple
 from unshaken.errors import UnshakenError
 from unshaken.schema import parse_json
 
-FIELD_LIMIT = 2**31 - 1  # csv refuses fields above 131,072 characters otherwise; a C long on every platform
+LONGEST = 2**27  # bytes of a line, characters of a field: a lost quotation mark must not eat the memory
 
 
 class Record(NamedTuple):
@@ -38,7 +40,9 @@ def read(path: Path) -> Iterator[Record]:
 def text_lines(path: Path) -> Iterator[str]:
     """Lines of a UTF-8 file, split at line feeds only: U+2028 and its kind are text, not ends of rows."""
     with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
+        for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), start=1):
+            if len(line) > LONGEST:
+                raise UnshakenError(f"{path}: line {number} has more than {LONGEST:,} bytes; break it into rows")
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -48,7 +52,7 @@ def text_lines(path: Path) -> Iterator[str]:
 
 def read_csv(path: Path) -> Iterator[Record]:
     """Comma or semicolon separated, whichever the header has more of; quoted fields may hold line breaks."""
-    csv.field_size_limit(FIELD_LIMIT)
+    csv.field_size_limit(LONGEST)  # 131,072 otherwise
     first = next(text_lines(path), "")
     rows = csv.reader(text_lines(path), delimiter=max(",;", key=first.count), strict=True)
     header: list[str] | None = None
@@ -85,8 +89,8 @@ def _header(path: Path, names: list[str]) -> list[str]:
     if not any(name.strip() for name in names):
         raise UnshakenError(f"{path} is empty; its first line must name the columns")
     names = [name.strip() for name in names]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise UnshakenError(f"{path}: two columns are named {name!r}")
     return names
 
@@ -112,7 +116,7 @@ def read_jsonl(path: Path) -> Iterator[Record]:
 
 def read_json(path: Path, key: str | None = None) -> Iterator[Record]:
     """A list of objects, or the list under `key` (AdvGLUE keeps six tasks in one file)."""
-    value = parse_json("".join(text_lines(path)), str(path), finite=False)
+    value = parse_json(path.read_bytes().removeprefix(codecs.BOM_UTF8), str(path), finite=False)
     if key is not None:
         value = value.get(key, []) if isinstance(value, dict) else None
     elif isinstance(value, dict) and list(value) == ["data"]:
@@ -127,7 +131,20 @@ def read_json(path: Path, key: str | None = None) -> Iterator[Record]:
 def _object(path: Path, where: str, value: Any) -> Record:
     if not isinstance(value, dict):
         raise UnshakenError(f"{path}: {where} is {type(value).__name__}, not an object with named fields")
+    for name, field in value.items():
+        if _is_torn(name) or (isinstance(field, str) and _is_torn(field)):
+            raise UnshakenError(
+                f"{path}: {where} has half a surrogate pair in {name!a}, which is no character; repair it"
+            )
     return Record(where, value)
+
+
+def _is_torn(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def read_parquet(path: Path) -> Iterator[Record]:

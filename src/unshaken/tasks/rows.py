@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.names import nearest
 from unshaken.tasks.readers import Record
+from unshaken.tasks.sampling import rank
 from unshaken.tasks.task import Task
 
 UNLABELLED = -1
@@ -18,7 +20,16 @@ WHOLE = r"[+-]?\d{1,300}"  # a longer row of digits is no number anybody counts 
 NUMBER = r"[+-]?\d{1,300}(\.\d*)?([eE][+-]?\d+)?"
 
 
-def build_examples(records: Iterable[Record], task: Task, split: str, source: str, *, strict: bool = False) -> Examples:
+def build_examples(
+    records: Iterable[Record],
+    task: Task,
+    split: str,
+    source: str,
+    *,
+    strict: bool = False,
+    count: int | None = None,
+    seed: int = 0,
+) -> Examples:
     """The examples of one split.
 
     Args:
@@ -27,17 +38,11 @@ def build_examples(records: Iterable[Record], task: Task, split: str, source: st
         split: Gives the name and the ids: "train" -> "sst2/train" and "train/0", "train/1", ...
         source: The file or hub path, for error messages.
         strict: Refuse empty texts. A user's file is checked; published sets are taken as they are (QQP has one).
+        count: Keep so many rows, drawn while reading: memory does not grow with the file. All where None.
+        seed: Of the draw, which goes by ids alone.
     """
-    rows: list[Example] = []
-    for record in _belonging(records, task):
-        label = _label(record, task, source)
-        if label == UNLABELLED and task.drop_unlabelled:
-            continue
-        texts = tuple(_text(record, column, task, source, strict=strict) for column in task.columns)
-        number = record.fields[task.id_column] if task.id_column in record.fields else len(rows)
-        group = record.fields.get(task.group_column) if task.group_column else None
-        original = _original(record, texts, task)
-        rows.append(Example(id=f"{split}/{number}", texts=texts, label=label, group=group, original=original))
+    every = _examples(records, task, split, source, strict=strict)
+    rows = list(every) if count is None else _drawn(every, count, seed)
     if not rows:
         raise UnshakenError(f"{source}: the {split} split of {task.name!r} is empty")
     return Examples(
@@ -47,6 +52,31 @@ def build_examples(records: Iterable[Record], task: Task, split: str, source: st
         label_names=task.label_names,
         metric=task.metric,
     )
+
+
+def _examples(records: Iterable[Record], task: Task, split: str, source: str, *, strict: bool) -> Iterator[Example]:
+    classes, number = _classes(task), 0
+    for record in _belonging(records, task):
+        label = _label(record, task, classes, source)
+        if label == UNLABELLED and task.drop_unlabelled:
+            continue
+        texts = tuple(_text(record, column, task, source, strict=strict) for column in task.columns)
+        key = number if task.id_column is None else record.fields.get(task.id_column, number)
+        group = record.fields.get(task.group_column) if task.group_column else None
+        yield Example(
+            id=f"{split}/{key}",
+            texts=texts,
+            label=label,
+            group=None if group is None else str(group),
+            original=_original(record, texts, task, source),
+        )
+        number += 1
+
+
+def _drawn(rows: Iterable[Example], count: int, seed: int) -> list[Example]:
+    """`count` rows in the order of the file; which ones, only ids and seed decide. Holds no more than these."""
+    kept = heapq.nsmallest(count, enumerate(rows), key=lambda place: rank(place[1].id, seed))
+    return [row for _, row in sorted(kept, key=lambda place: place[0])]
 
 
 def is_unlabelled(examples: Examples, source: str) -> bool:
@@ -85,12 +115,12 @@ def _text(record: Record, column: str, task: Task, source: str, *, strict: bool)
     return text
 
 
-def _label(record: Record, task: Task, source: str) -> int | float:
+def _label(record: Record, task: Task, classes: Mapping[str, int], source: str) -> int | float:
     names = (task.label_column, *task.aliases.get(task.label_column, ()))
     value = next((record.fields[name] for name in names if name in record.fields), None)
     if task.is_regression:
         return _target(value, record, source)
-    return label_index(value, task, f"{source}: {record.where}")
+    return _class(value, task, classes, f"{source}: {record.where}")
 
 
 def _target(value: Any, record: Record, source: str) -> float:
@@ -110,12 +140,20 @@ def label_text(value: Any) -> str:
     return text
 
 
-def label_index(value: Any, task: Task, where: str) -> int:
+def _classes(task: Task) -> dict[str, int]:
+    """Every name of a class -> its number; the first of two equal names counts."""
+    classes: dict[str, int] = {}
+    for index, name in enumerate(task.label_names):
+        for known in (name, *task.aliases.get(name, ())):
+            classes.setdefault(known, index)
+    return classes
+
+
+def _class(value: Any, task: Task, classes: Mapping[str, int], where: str) -> int:
     """The class of a label given by name, by other name or by number; -1 where it is hidden."""
     text = label_text(value)
-    for index, name in enumerate(task.label_names):
-        if text == name or text in task.aliases.get(name, ()):
-            return index
+    if text in classes:
+        return classes[text]
     if text in _NO_LABEL:
         return UNLABELLED
     if re.fullmatch(WHOLE, text) and 0 <= int(text) < len(task.label_names):
@@ -123,9 +161,12 @@ def label_index(value: Any, task: Task, where: str) -> int:
     raise UnshakenError(f"{where} has the unknown label {value!r}; {nearest(text, task.label_names)}")
 
 
-def _original(record: Record, texts: tuple[str, ...], task: Task) -> tuple[str, ...] | None:
+def _original(record: Record, texts: tuple[str, ...], task: Task, source: str) -> tuple[str, ...] | None:
     """The unperturbed texts: AdvGLUE gives `original_<column>` for the one text that an attack changed."""
     names = [f"original_{column}" for column in task.columns]
     if not any(name in record.fields for name in names):
         return None
-    return tuple(record.fields.get(name, text) for name, text in zip(names, texts, strict=True))
+    return tuple(
+        _text(record, name, task, source, strict=False) if name in record.fields else text
+        for name, text in zip(names, texts, strict=True)
+    )

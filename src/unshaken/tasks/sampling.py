@@ -44,7 +44,7 @@ def _families(rows: Iterable[Example], seed: int) -> list[list[Example]]:
     families: dict[str, list[Example]] = {}
     for row in rows:
         families.setdefault(text_key(row.texts), []).append(row)
-    return [families[key] for key in sorted(families, key=lambda key: _rank(key, seed))]
+    return [families[key] for key in sorted(families, key=lambda key: rank(key, seed))]
 
 
 def _one_label(family: list[Example]) -> int | float | None:
@@ -52,7 +52,8 @@ def _one_label(family: list[Example]) -> int | float | None:
     return labels.pop() if len(labels) == 1 else None
 
 
-def _rank(key: str, seed: int) -> bytes:
+def rank(key: str, seed: int) -> bytes:
+    """Where a text or an id stands among all others, by its hash."""
     return hashlib.blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
