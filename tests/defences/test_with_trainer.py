@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tiny import tiny_model
 from torch import Tensor
-from training_runs import NOISELESS, trainer_for, weights_after, weights_without_noise
+from training_runs import CASES, NOISELESS, SHORT, Case, trainer_for, weights_after, weights_without_noise
 
 from table import DefenceRow, defences
 from unshaken.defences import PTWD, FreeLB, Regulariser, Step
@@ -53,15 +53,41 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(row: DefenceRow, tmp_path
     torch.testing.assert_close(dict(trainer.model.state_dict()), unbroken, rtol=0, atol=0)
 
 
-@pytest.mark.dist
-def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
+def two_processes(folder: Path, *words: str) -> None:
     script = Path(__file__).with_name("training_runs.py")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run([*launch, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=500)
+    done = subprocess.run([*launch, str(folder), *words], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
-    for row in NOISELESS:
-        assert_same_training(load_file(tmp_path / f"{row.name}.safetensors"), weights_without_noise(row, tmp_path))
+
+
+def assert_as_one_process(folder: Path, cases: list[Case]) -> None:
+    for case in cases:
+        # What two processes do at once, one does one after the other.
+        pieces = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+        if case.name == "accumulated":
+            pieces = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+        expected = case.weights(folder, **pieces)
+        for mode in ("ddp", "fsdp2"):
+            assert_same_training(load_file(folder / f"{mode}-{case.name}.safetensors"), expected)
+
+
+@pytest.mark.dist
+def test_two_processes_train_as_one_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    two_processes(tmp_path)
+    assert_as_one_process(tmp_path, [case for case in CASES if case.name in SHORT])
+    # Shards are saved whole, so one process can go on where two ended.
+    (row,) = (row for row in defences() if row.name == "swap-informative")
+    checkpoint = str(tmp_path / "fsdp2" / "checkpoint-4")
+    weights_after(row.make(), tmp_path / "one", resume=checkpoint, max_steps=6, optim="adamw_torch")
+    assert "checkpoint-4 was written by another number of processes" in caplog.text
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_two_processes_train_every_defence_as_one_does(tmp_path: Path) -> None:
+    two_processes(tmp_path, "everything")
+    assert_as_one_process(tmp_path, CASES)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,21 @@ def test_every_share_of_every_batch_is_balanced(batch_size: int, processes: int,
             assert is_balanced(accumulated)
 
 
+@pytest.mark.parametrize("rows", [96, 90, 87, 65])
+@pytest.mark.parametrize("processes", [2, 3, 8])
+def test_shares_are_the_epoch_without_loss_and_without_overlap_but_for_padding(rows: int, processes: int) -> None:
+    labels = [row % 3 for row in range(rows)]
+    sampler = ClassBalancedSampler(labels, seed=3)
+    batches = BatchSampler(sampler, 4, drop_last=False)
+    shares = [list(BatchSamplerShard(batches, processes, index)) for index in range(processes)]
+    dealt = [row for turn in zip(*shares, strict=True) for batch in turn for row in batch]  # as the run sees them
+    assert dealt[:rows] == list(sampler)
+    assert sorted(dealt[:rows]) == list(range(rows))
+    padding = dealt[rows:]  # fills the last step of all processes with rows from the epoch's beginning
+    assert len(padding) < 4 * processes
+    assert padding == dealt[: len(padding)]
+
+
 def test_an_epoch_repeats_small_classes_and_no_row_before_its_class_is_used_up() -> None:
     rows = list(ClassBalancedSampler(LABELS))
     assert len(rows) == len(LABELS)

@@ -238,7 +238,7 @@ class RobustTrainer(SafeTrainer):
         path = Path(checkpoint) / DEFENCE_FILE
         if not path.is_file():
             raise UnshakenError(f"{path} is missing: the checkpoint was written by another defence")
-        self.defence.load_state_dict(load_file(path, device=str(self.args.device)))
+        self.defence.load_state_dict(load_file(path))
 
     # -------------------------------------------------------------------------------------------------------- logs
 
