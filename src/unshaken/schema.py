@@ -97,7 +97,7 @@ class _Reader:
             return self._dataclass(kind, value, where)
         if kind is float:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            _check(is_number and (abs(value) < LARGEST or value == math.inf), "a number", value, where)
+            _check(is_number and abs(value) < LARGEST, "a number", value, where)
             return value
         if kind is int:
             is_whole = isinstance(value, int) and not isinstance(value, bool)

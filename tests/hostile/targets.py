@@ -11,6 +11,7 @@ import io
 import json
 import os
 import tempfile
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,12 +24,20 @@ Target = Callable[[bytes], None]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a file's bytes become values and back: a fuzzer changes one value and leaves the file well-formed."""
+
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fuzzed:
     """A reader, and inputs that it takes: fuzzers change these rather than guess a format from nothing."""
 
     feed: Target
     seeds: tuple[bytes, ...]
-    is_json: bool = False  # values inside the seeds can be changed, not only their bytes
+    form: Form | None = None  # where None, only bytes are changed
 
 
 @functools.cache
@@ -235,6 +244,30 @@ def attack_results(data: bytes) -> None:
     results.to_jsonl(folder() / "results-again.jsonl")
 
 
+# ----------------------------------------------------------------------------------------------------------- recipes
+
+
+def recipe(data: bytes) -> None:
+    """A recipe that is read can be planned and shown; planning builds every connection and defence it names."""
+    from unshaken.recipes import load_recipe, plan
+    from unshaken.recipes.results import save_results
+
+    with stored("mine.toml", data) as path:
+        found = load_recipe(path)
+    plan([found], "minilm", seeds=[0])
+    save_results(found, {}, "minilm", folder())
+
+
+def outcome(data: bytes) -> None:
+    from unshaken.recipes.runs import load_outcome
+
+    with stored("run-s0-0123456789ab.json", data) as path:
+        found = load_outcome(path)
+    for answers in found.measured.values():
+        answers.marks("word")
+    assert found.save(folder()).parent == folder()
+
+
 # ------------------------------------------------------------------------------------------------- command line text
 
 
@@ -307,11 +340,46 @@ PAIRS = [
 
 
 def encoded(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+    return json.dumps(value).encode()
 
 
-def lines(rows: list[dict[str, Any]]) -> bytes:
+def lines(rows: list[Any]) -> bytes:
     return b"".join(encoded(row) + b"\n" for row in rows)
+
+
+def toml(value: Any) -> str:
+    """TOML's inline form; the characters of a text are escaped as in JSON."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return "''" if value is None else json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+
+
+def toml_file(value: Any) -> bytes:
+    return "".join(f"{json.dumps(key)} = {toml(item)}\n" for key, item in value.items()).encode("utf-8", "replace")
+
+
+def arrow_rows(read: Callable[[Any], Any]) -> Callable[[bytes], list[dict[str, Any]]]:
+    def rows(data: bytes) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = read(io.BytesIO(data)).to_pylist()
+        return found
+
+    return rows
+
+
+def as_arrow(write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Rows that no Arrow table can hold stay JSON: then the file is not what its ending says."""
+
+    def table(rows: Any) -> bytes:
+        import pyarrow
+
+        try:
+            return write(rows)
+        except (pyarrow.ArrowException, AttributeError, TypeError, UnicodeError, ValueError, OverflowError):
+            return lines(rows)
+
+    return table
 
 
 CSV = b'text,label\n"a ""gripping"", funny\nfilm",1\na dull plot,0\nfine;fine,1\nbad,0\n'
@@ -334,6 +402,23 @@ SPECS = (
 )
 
 
+JSON = Form(read=json.loads, write=lambda value: json.dumps(value).encode())
+LINES = Form(read=lambda data: [json.loads(line) for line in data.splitlines()], write=lines)
+TOML = Form(read=lambda data: tomllib.loads(data.decode()), write=toml_file)
+
+
+def _parquet_form() -> Form:
+    from pyarrow import parquet as reader
+
+    return Form(read=arrow_rows(reader.read_table), write=as_arrow(parquet))
+
+
+def _arrow_form() -> Form:
+    import pyarrow
+
+    return Form(read=arrow_rows(lambda stream: pyarrow.ipc.open_stream(stream).read_all()), write=as_arrow(arrow))
+
+
 def _report_seed() -> bytes:
     from report_parts import made_evaluation, run
 
@@ -341,6 +426,41 @@ def _report_seed() -> bytes:
 
     evaluations = (made_evaluation(run("xo-!"), model="plain", total=4), made_evaluation(run("xxoo"), total=4))
     return encoded(Report(evaluations=evaluations).to_json())
+
+
+RECIPE = b"""
+title = "Ours"
+paper = "ours"
+about = "Two methods."
+seeds = [0, 1]
+notes = ["a note"]
+methods = [
+  { name = "plain" },
+  { name = "hard", settings = { defence = "r3f", connection = "im-bert", layers = "1-2" } },
+]
+columns = [
+  { name = "clean" },
+  { name = "attacked", measure = { attack = "pwws:query_budget=100", examples = 5, substitutions = "wordnet" } },
+  { name = "both", average = ["clean", "attacked"] },
+]
+[paper_settings]
+task = "sst2"
+learning_rate = 2e-5
+[our_settings]
+epochs = 3
+[paper_numbers."bert"]
+"plain" = { "clean" = [93.1, 0.2], "attacked" = 20 }
+"""
+
+
+def _outcome_seed() -> bytes:
+    from dataclasses import asdict
+
+    from unshaken.recipes.runs import Measured, Outcome, Run, Settings
+
+    measured = Measured(held="01?1", majority=0.5, data="ab", group_names=("word", "human"), groups="0110")
+    run = Run(encoder="minilm", seed=0, settings=Settings(task="sst2"))
+    return encoded(asdict(Outcome(run=run, training={"seconds": 1.5}, measured={"sst2 clean": measured})))
 
 
 def _record_seed() -> bytes:
@@ -385,24 +505,32 @@ def targets() -> dict[str, Fuzzed]:
         "escapes": Fuzzed(feed=escapes, seeds=texts),
         "csv": Fuzzed(feed=own_file(".csv"), seeds=(CSV, CSV.replace(b",", b";"))),
         "tsv": Fuzzed(feed=own_file(".tsv"), seeds=(TSV,)),
-        "jsonl": Fuzzed(feed=own_file(".jsonl"), seeds=(lines(ROWS), lines(PAIRS))),
-        "json": Fuzzed(feed=own_file(".json"), seeds=(encoded(ROWS), encoded({"data": PAIRS})), is_json=True),
-        "parquet": Fuzzed(feed=own_file(".parquet"), seeds=(parquet(ROWS), parquet(numbered, huggingface=features))),
-        "arrow": Fuzzed(feed=own_file(".arrow"), seeds=(arrow(ROWS), arrow(numbered, huggingface=features))),
+        "jsonl": Fuzzed(feed=own_file(".jsonl"), seeds=(lines(ROWS), lines(PAIRS)), form=LINES),
+        "json": Fuzzed(feed=own_file(".json"), seeds=(encoded(ROWS), encoded({"data": PAIRS})), form=JSON),
+        "parquet": Fuzzed(
+            feed=own_file(".parquet"),
+            seeds=(parquet(ROWS), parquet(numbered, huggingface=features)),
+            form=_parquet_form(),
+        ),
+        "arrow": Fuzzed(
+            feed=own_file(".arrow"), seeds=(arrow(ROWS), arrow(numbered, huggingface=features)), form=_arrow_form()
+        ),
         "sst2 tsv": Fuzzed(feed=task_file("sst2", "train.tsv"), seeds=(TSV,)),
-        "snli jsonl": Fuzzed(feed=task_file("snli", "train.jsonl"), seeds=(lines(PAIRS),)),
-        "advglue json": Fuzzed(feed=task_file("advglue-sst2", "dev.json"), seeds=(encoded(ADVGLUE),), is_json=True),
+        "snli jsonl": Fuzzed(feed=task_file("snli", "train.jsonl"), seeds=(lines(PAIRS),), form=LINES),
+        "advglue json": Fuzzed(feed=task_file("advglue-sst2", "dev.json"), seeds=(encoded(ADVGLUE),), form=JSON),
         "imdb file": Fuzzed(feed=task_file("imdb", "train/pos/0_9.txt"), seeds=texts[:1]),
         "imdb file list": Fuzzed(feed=file_list, seeds=(b"neg/0_1.txt\npos/0_9.txt\n",)),
-        "dictionary": Fuzzed(feed=dictionary, seeds=(encoded({"film": ["movie", "pic"], "the": []}),), is_json=True),
+        "dictionary": Fuzzed(feed=dictionary, seeds=(encoded({"film": ["movie", "pic"], "the": []}),), form=JSON),
         "vectors": Fuzzed(feed=vectors, seeds=(b"2 3\nfilm 1 0 .5\nmovie .9 .1 .5\n", b"film 1 0\nmovie 1e-3 1\n")),
-        "report": Fuzzed(feed=report, seeds=(_report_seed(),), is_json=True),
-        "training record": Fuzzed(feed=training_record, seeds=(_record_seed(),), is_json=True),
-        "attack results": Fuzzed(feed=attack_results, seeds=(_results_seed(),)),
+        "report": Fuzzed(feed=report, seeds=(_report_seed(),), form=JSON),
+        "training record": Fuzzed(feed=training_record, seeds=(_record_seed(),), form=JSON),
+        "attack results": Fuzzed(feed=attack_results, seeds=(_results_seed(),), form=LINES),
+        "recipe": Fuzzed(feed=recipe, seeds=(RECIPE,), form=TOML),
+        "outcome": Fuzzed(feed=outcome, seeds=(_outcome_seed(),), form=JSON),
         "specs": Fuzzed(feed=spec, seeds=SPECS),
         "layers": Fuzzed(feed=layers, seeds=(b"all", b"4-6", b"1,3,5", b"encoder:1-2,decoder:all")),
         "task list": Fuzzed(feed=task_list, seeds=(b"sst2,advglue", b"reviews.csv, owner/name:config")),
-        "connection": Fuzzed(feed=saved_connection, seeds=_connection_seeds(), is_json=True),
+        "connection": Fuzzed(feed=saved_connection, seeds=_connection_seeds(), form=JSON),
     }
 
 

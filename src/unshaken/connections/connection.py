@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from unshaken.connections.gradients import GRADIENTS, Detached, Gradient, Phantom
@@ -163,8 +163,10 @@ def _part(field: str, values: Any, kinds: Mapping[str, type[Any]]) -> Any:
     """The solver or gradient mode of a saved connection, and the solver that a gradient mode may hold."""
     if not isinstance(values, dict) or not isinstance(values.get("name"), str):
         raise UnshakenError(f"the saved connection's {field} is {values!r}, not an object with a name")
-    options = {key: math.inf if value == "inf" else value for key, value in values.items() if key != "name"}
+    kind = lookup(field, values["name"], kinds)
+    numbers = {item.name for item in fields(kind) if item.type == "float"}
+    infinite = {key: math.inf for key, value in values.items() if value == "inf" and key in numbers}
+    options = {key: value for key, value in values.items() if key != "name" and key not in infinite}
     if "solver" in options:
         options["solver"] = _part("solver", options["solver"], SOLVERS)
-    kind = lookup(field, values["name"], kinds)
-    return decode(kind, options, f"the saved connection's {field}", written_by_hand=True)
+    return replace(decode(kind, options, f"the saved connection's {field}", written_by_hand=True), **infinite)

@@ -119,8 +119,10 @@ class Recipe:
         for numbers in self.paper_numbers.values():
             for method, row in numbers.items():
                 _require(self.name, "method", method, [*methods, *(absent.what for absent in self.not_run)])
-                for name in row:
+                for name, number in row.items():
                     _require(self.name, "column", name, columns)
+                    if isinstance(number, tuple) and not 1 <= len(number) <= 2:
+                        raise UnshakenError(f"recipe {self.name!r}: {method}, {name}: give a mean, or mean and deviation")
         if self.reference is not None:
             _require(self.name, "method", self.reference, methods)
         if self.figure is not None:

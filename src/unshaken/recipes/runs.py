@@ -154,6 +154,10 @@ class Measured:
     queries: float | None = None
     seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        if len(self.groups) != (len(self.held) if self.group_names else 0):
+            raise UnshakenError(f"{len(self.held)} answers have {len(self.groups)} groups; there must be one each")
+
     def marks(self, group: str | None = None) -> str:
         """`held`, of one group or of all examples."""
         if group is None:
