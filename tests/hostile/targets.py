@@ -382,7 +382,7 @@ def as_arrow(write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return table
 
 
-CSV = b'text,label\n"a ""gripping"", funny\nfilm",1\na dull plot,0\nfine;fine,1\nbad,0\n'
+CSV = b'text,label\n"a ""gripping"", funny\nfilm",1\na dull plot,0\nfine,1\nbad,0\n'
 TSV = b'sentence\tlabel\na "gripping film\t1\na dull plot\t0\nfine\t1\n'
 ADVGLUE = {
     "sst2": [
@@ -392,13 +392,12 @@ ADVGLUE = {
 }
 SPECS = (
     b"attack pwws,genetic:population=20,generations=10",
-    b"attack my_pkg.mine:MyAttack:steps=3",
     b"defence ascc+ptwd:weight=0.01",
     b"connection runge-kutta:order=4",
     b"solver anderson:steps=3",
     b"protocol low-resource:size=500,balanced=true",
     b"substitutions wordnet:rare=0.1,limit=5",
-    b"constraint max-share:share=0.1",
+    b"constraint max-changed:share=0.1",
 )
 
 

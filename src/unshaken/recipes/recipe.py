@@ -122,7 +122,8 @@ class Recipe:
                 for name, number in row.items():
                     _require(self.name, "column", name, columns)
                     if isinstance(number, tuple) and not 1 <= len(number) <= 2:
-                        raise UnshakenError(f"recipe {self.name!r}: {method}, {name}: give a mean, or mean and deviation")
+                        place = f"recipe {self.name!r}: {method}, {name}"
+                        raise UnshakenError(f"{place}: give a mean, or a mean with its deviation")
         if self.reference is not None:
             _require(self.name, "method", self.reference, methods)
         if self.figure is not None:

@@ -1,0 +1,152 @@
+"""Every reader under inputs nobody meant: it takes them or refuses them by `UnshakenError`, and never ends otherwise.
+
+Hypothesis changes valid files, by bytes and by values; atheris, where it is installed, looks for inputs that reach new
+lines. The short form runs some hundred inputs, the slow one more than 100,000.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from targets import feed, targets
+
+SHORT = 25  # inputs a target
+LONG = 3_500
+GUIDED = 2_500
+# What parsers trip over: ends of things, numbers that are none, characters that act.
+PIECES = (
+    *(bytes([character]) for character in b"\",;:=.-+@[]{}()<>&#/\\\n\r\t\x00\xff"), b"null", b"true", b"NaN",
+    b"Infinity", b"-1", b"1e999", b"9" * 400, b"9" * 5000, b"[" * 3000, b"[" * 200_000, b"\xef\xbb\xbf", b"\\ud800",
+    b"\xe2\x80\xae", b"\xe2\x80\xa8", b"../../", b"os.path:join", b"__class__", b"\x1b[2J", b'""', b"\r\n\r\n",
+)  # fmt: skip
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 2**62, 10**30, 10**400, 0.5, -1e308, float("nan"), float("inf"), "", " ", "x", "inf",
+    "-1", "9" * 5000, "\ud800", "\x00", "a\u2028b", "\u202e", "=1+1", "<script>", "../../x.csv", "os.path:join", "None",
+    [], {}, [[]], [None], [1, "a"], ["x", "y"], {"a": 1}, {"name": "x"}, {"": {"": {}}},
+)  # fmt: skip
+
+
+@st.composite
+def changed_bytes(draw: st.DrawFn, seed: bytes) -> bytes:
+    """A seed with some stretches cut out, repeated or replaced."""
+    data = seed
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(data)))
+        stop = start + draw(st.sampled_from([0, 0, 1, 2, 8, 64, len(data)]))
+        new = draw(
+            st.one_of(st.sampled_from(PIECES), st.binary(max_size=6), st.just(data[start:stop] * 2), st.just(b""))
+        )
+        data = data[:start] + new + data[stop:]
+    return data
+
+
+@st.composite
+def changed_values(draw: st.DrawFn, name: str, seed: bytes) -> bytes:
+    """A seed in which some values are dropped, doubled, renamed or replaced, well-formed all the same."""
+    form = targets()[name].form
+    assert form is not None
+    value = form.read(seed)
+    for _ in range(draw(st.integers(1, 3))):
+        holders = [place for place in _places(value) if place]
+        if not holders:
+            break
+        holder = draw(st.sampled_from(holders))
+        key = draw(st.sampled_from(list(holder) if isinstance(holder, dict) else range(len(holder))))
+        change = draw(st.sampled_from(["replace", "replace", "drop", "add"]))
+        if change == "drop":
+            del holder[key]
+        elif change == "replace":
+            holder[key] = copy.deepcopy(draw(st.one_of(st.sampled_from(VALUES), st.text(max_size=8), st.integers())))
+        elif isinstance(holder, dict):
+            holder[draw(st.sampled_from(["", "name", "label", "unheard of"]))] = copy.deepcopy(holder[key])
+        else:
+            holder.append(copy.deepcopy(holder[key]))
+    return form.write(value)
+
+
+def _places(value: Any) -> list[Any]:
+    """Every object and list inside a value."""
+    if not isinstance(value, (dict, list)):
+        return []
+    inner = value.values() if isinstance(value, dict) else value
+    return [value, *(place for item in inner for place in _places(item))]
+
+
+def inputs(name: str) -> st.SearchStrategy[bytes]:
+    target = targets()[name]
+    near = [changed_bytes(seed) for seed in target.seeds]
+    if target.form is not None:
+        near += [changed_values(name, seed) for seed in target.seeds]
+    return st.one_of(*near, st.binary(max_size=200))
+
+
+def fuzz(name: str, count: int, **options: Any) -> Counter[bool]:
+    """How many inputs were taken (True) and refused (False)."""
+    outcomes: Counter[bool] = Counter()
+
+    @settings(max_examples=count, database=None, suppress_health_check=list(HealthCheck), **options)
+    @given(inputs(name))
+    def run(data: bytes) -> None:
+        outcomes[feed(name, data)] += 1
+
+    run()
+    return outcomes
+
+
+@pytest.mark.parametrize("name", targets())
+def test_a_valid_file_is_taken(name: str) -> None:
+    """Otherwise the fuzzers below would only see the front door."""
+    assert all(feed(name, seed) for seed in targets()[name].seeds)
+
+
+@pytest.mark.parametrize("name", targets())
+def test_bad_input_ends_in_our_error(name: str) -> None:
+    assert sum(fuzz(name, SHORT, derandomize=True).values()) >= SHORT
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_bad_inputs_end_in_our_error(capsys: pytest.CaptureFixture[str]) -> None:
+    total: Counter[bool] = Counter()
+    for name in targets():
+        found = fuzz(name, LONG)
+        total += found
+        with capsys.disabled():
+            print(f"\n{name}: {sum(found.values()):,} inputs, {found[True]:,} taken, {found[False]:,} refused", end="")
+    with capsys.disabled():
+        print(f"\nall: {sum(total.values()):,} inputs, {total[True]:,} taken, {total[False]:,} refused")
+    assert sum(total.values()) >= 90_000
+
+
+# ----------------------------------------------------------------------------------------------- guided by coverage
+
+
+def guided(name: str, runs: int, folder: Path) -> tuple[int, int]:
+    """(inputs tried, edges of the program reached) of a fuzzer that keeps inputs which reach new ones."""
+    pytest.importorskip("atheris", reason="atheris is not installed")
+    script = Path(__file__).with_name("guided.py")
+    command = [sys.executable, str(script), name, str(runs), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    tried = re.findall(r"Done (\d+) runs", done.stderr)
+    edges = re.findall(r"cov: (\d+)", done.stderr)
+    return int(tried[-1]), int(edges[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", targets())
+def test_inputs_that_reach_new_lines_end_in_our_error(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried, edges = guided(name, GUIDED, tmp_path)
+    with capsys.disabled():
+        print(f"\n{name}: {tried:,} inputs, {edges:,} edges", end="")
+    assert tried >= GUIDED
