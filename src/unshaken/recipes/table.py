@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean, stdev
 from typing import Any
 
@@ -206,18 +207,25 @@ def _resampled(tables: Sequence[Any]) -> Any:
     """Means of tables whose seeds and examples were drawn again with replacement; one seed stays itself."""
     import numpy as np
 
-    rng = np.random.default_rng(0)
     means = np.zeros(RESAMPLES)
-    for table in tables:
-        seeds, examples = table.shape
+    for number, table in enumerate(tables):
         known = np.isfinite(table)
-        values = np.where(known, table, 0.0)
-        drawn_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)  # (resamples, seeds)
-        drawn = rng.multinomial(examples, np.full(examples, 1 / examples), size=RESAMPLES)  # (resamples, examples)
-        hits = ((drawn_seeds @ values) * drawn).sum(1)
-        sizes = ((drawn_seeds @ known.astype(float)) * drawn).sum(1)
+        drawn_seeds, drawn = _draws(*table.shape, number)
+        hits = ((drawn_seeds @ np.where(known, table, 0.0).astype(np.float32)) * drawn).sum(1)
+        sizes = ((drawn_seeds @ known.astype(np.float32)) * drawn).sum(1)
         means += hits / np.maximum(sizes, 1)
     return means / len(tables)
+
+
+@lru_cache(maxsize=16)
+def _draws(seeds: int, examples: int, number: int) -> tuple[Any, Any]:
+    """How often each seed and each example is drawn: (resamples, seeds) and (resamples, examples)."""
+    import numpy as np
+
+    rng = np.random.default_rng([seeds, examples, number])
+    counts = (rng.multinomial(size, np.full(size, 1 / size), size=RESAMPLES) for size in (seeds, examples))
+    drawn_seeds, drawn = (count.astype(np.float32) for count in counts)
+    return drawn_seeds, drawn
 
 
 # ------------------------------------------------------------------------------------------------------------ markdown

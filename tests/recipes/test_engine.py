@@ -1,0 +1,343 @@
+"""Recipes as they are read, planned, carried out, resumed and set into tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_world import RECIPE, make_world
+from typer.testing import CliRunner
+
+from unshaken.cli import app
+from unshaken.errors import UnshakenError
+from unshaken.recipes import (
+    Measure,
+    Measured,
+    Outcome,
+    Place,
+    carry_out,
+    carry_out_all,
+    cells,
+    load_outcomes,
+    load_recipe,
+    markdown,
+    parse_recipe,
+    plan,
+    unfinished,
+)
+from unshaken.recipes.runs import make_settings
+from unshaken.recipes.work import attack_of, substitutions_of, training_rows
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def finished(world: Path) -> tuple[Place, list[Outcome]]:
+    """All runs of the small recipe, without checkpoints."""
+    place = Place(encoders={"tiny": str(world / "encoder")}, data=world / "data", out=world / "out", checkpoints=False)
+    return place, carry_out_all(plan([load_recipe(world / "small.toml")], "tiny"), place)
+
+
+# ---------------------------------------------------------------------------------------------------------- the recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("epochs = 2", "epoch = 2"), "unknown setting 'epoch'; did you mean 'epochs'?"),
+        (('name = "plain", family', 'nam = "plain", family'), "unknown key 'nam'"),
+        (('reference = "plain"', 'reference = "plan"'), "did you mean 'plain'?"),
+        (('average = ["Clean", "PWWS"]', 'average = ["Cleen"]'), "did you mean 'Clean'?"),
+        (("seeds = [0, 1]", "seeds = []"), "no seed"),
+        (("seeds = [0, 1]", 'seeds = ["a"]'), "a whole number"),
+        (('what = "gflops"', 'what = "flops"'), "none of"),
+        (('title = "A small table"', "title = A small table"), "not TOML"),
+        (('name = "swap", family', 'name = "plain", family'), "two methods of the name 'plain'"),
+        (('[figure]\nkind = "trade-off"', '[figure]\nkind = "pie"'), "none of"),
+        (('title = "A small table"', 'name = "x"\ntitle = "t"'), "its file's"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_named(change: tuple[str, str], message: str) -> None:
+    assert change[0] in RECIPE
+    with pytest.raises(UnshakenError) as error:
+        parse_recipe("small", RECIPE.replace(*change), "small.toml")
+    assert message in str(error.value)
+
+
+def test_whose_setting_wins() -> None:
+    recipe = parse_recipe("small", RECIPE.replace('variants=2" }', 'variants=2", rows = 9 }'), "small.toml")
+    plain, swap = recipe.methods[:2]
+    changes = {"rows": 5, "epochs": 1}
+    assert recipe.run("e", plain, recipe.columns[0], 0).settings.epochs == 2
+    assert recipe.run("e", plain, recipe.columns[0], 0, changes).settings.rows == 5
+    chosen = recipe.run("e", swap, recipe.columns[0], 0, changes).settings
+    assert (chosen.rows, chosen.epochs) == (9, 1)  # what makes the method is its own
+
+
+def test_a_run_is_its_settings() -> None:
+    whole, part = (make_settings("x", {"task": "sst2", "epochs": epochs}) for epochs in (3, 3.0))
+    assert whole == part
+    recipe = parse_recipe("small", RECIPE, "small.toml")
+    one = recipe.run("e", recipe.methods[0], recipe.columns[0], 0)
+    assert one.key == recipe.run("e", recipe.methods[0], recipe.columns[3], 0).key
+    others = [dataclasses.replace(one, seed=1), dataclasses.replace(one, encoder="f")]
+    assert len({one.key, *(other.key for other in others)}) == 3
+
+
+def test_recipes_that_share_a_training_share_it() -> None:
+    recipe = parse_recipe("small", RECIPE, "small.toml")
+    jobs = plan([recipe, dataclasses.replace(recipe, name="again")], "e")
+    assert len(jobs) == 6  # three methods, two seeds
+    assert {job.run.seed for job in jobs[:3]} == {0}  # a plan that is cut short has whole seeds
+    assert len(jobs[0].measures) == 5  # a group is part of its set, an average is none
+
+
+def test_limits_are_part_of_what_is_measured() -> None:
+    recipe = parse_recipe("small", RECIPE, "small.toml")
+    keys = {
+        measure.key("sst2") for job in plan([recipe], "e", examples=3, clean_examples=4) for measure in job.measures
+    }
+    assert {"sst2 pwws n=3", "sst2 clean n=4", "advglue-sst2 clean n=4"} <= keys
+
+
+def test_rows_and_columns_can_be_chosen() -> None:
+    recipe = parse_recipe("small", RECIPE, "small.toml")
+    chosen = recipe.only(["swap"], ["PWWS", "Both"])
+    assert [row.name for row in chosen.methods] == ["plain", "swap"]  # with the row it is compared with
+    assert [column.name for column in chosen.columns] == ["PWWS"]  # the average lacks a column
+    with pytest.raises(UnshakenError, match="did you mean 'swap'"):
+        recipe.only(["swop"])
+
+
+@pytest.mark.parametrize("spec", ["os.path:join", "my_pkg.mine:MyAttack"])
+def test_a_recipe_loads_no_class(spec: str) -> None:
+    with pytest.raises(UnshakenError, match="command line only"):
+        attack_of(spec, "wordnet", None)
+
+
+def test_a_recipe_reads_no_file(world: Path) -> None:
+    with pytest.raises(UnshakenError, match="no files"):
+        substitutions_of(f"dictionary:path={world / 'data' / 'counterfitted_neighbors.json'}", world / "data")
+    with pytest.raises(UnshakenError, match="counterfitted_neighbors"):
+        substitutions_of("counter-fitted", world)
+
+
+# ------------------------------------------------------------------------------------------------------------ the runs
+
+
+def test_runs_are_measured_and_kept(finished: tuple[Place, list[Outcome]]) -> None:
+    place, outcomes = finished
+    good = [outcome for outcome in outcomes if outcome.error is None]
+    assert len(good) == 4
+    assert load_outcomes(place.runs).keys() == {outcome.run.key for outcome in outcomes}
+    for outcome in good:
+        assert outcome.measured.keys() == {"sst2 clean", "advglue-sst2 clean", "sst2 pwws n=6"}
+        assert len(outcome.measured["sst2 pwws n=6"].held) == 6
+        assert outcome.training["gflops"] > 0
+        assert not place.work(outcome.run).exists()
+        read = load_outcomes(place.runs)[outcome.run.key]
+        assert read == outcome or json.loads(json.dumps(dataclasses.asdict(read))) == json.loads(
+            json.dumps(dataclasses.asdict(outcome))
+        )
+
+
+def test_an_impossible_run_is_named_and_stops_no_other(finished: tuple[Place, list[Outcome]]) -> None:
+    failed = [outcome for outcome in finished[1] if outcome.error is not None]
+    assert len(failed) == 2
+    assert all("layer 9 does not exist" in str(outcome.error) for outcome in failed)
+
+
+def test_what_is_finished_is_not_done_again(finished: tuple[Place, list[Outcome]], monkeypatch: Any) -> None:
+    place, outcomes = finished
+    jobs = [
+        job for job in plan([load_recipe(place.out.parent / "small.toml")], "tiny") if job.run.settings.layers is None
+    ]
+    assert unfinished(jobs, place) == []
+    monkeypatch.setattr("unshaken.recipes.work._train", lambda *_: pytest.fail("trained again"))
+    again = carry_out(jobs[0].run, jobs[0].measures, place)
+    assert again.measured == next(outcome for outcome in outcomes if outcome.run == jobs[0].run).measured
+
+
+def test_nothing_begins_after_the_deadline(world: Path, tmp_path: Path) -> None:
+    place = Place(
+        encoders={"tiny": str(world / "encoder")}, data=world / "data", out=tmp_path, deadline=time.time() - 1
+    )
+    jobs = plan([load_recipe(world / "small.toml")], "tiny", seeds=[0])
+    assert all(not outcome.training for outcome in carry_out_all(jobs, place))
+    assert len(unfinished(jobs, place)) == len(jobs)
+
+
+def test_checkpoints_and_memory_select_the_same_epoch(world: Path, finished: tuple[Place, list[Outcome]]) -> None:
+    place, outcomes = finished
+    other = dataclasses.replace(place, out=world / "with-checkpoints", checkpoints=True, keep_models=True)
+    job = next(
+        job
+        for job in plan([load_recipe(world / "small.toml")], "tiny")
+        if job.run.settings.defence == "standard" and job.run.settings.layers is None
+    )
+    found = carry_out(job.run, job.measures, other)
+    assert (
+        found.measured["sst2 clean"].held == next(o for o in outcomes if o.run == job.run).measured["sst2 clean"].held
+    )
+    assert (other.work(job.run) / "model" / "config.json").is_file()
+
+
+def test_side_by_side_equals_one_by_one(world: Path, finished: tuple[Place, list[Outcome]]) -> None:
+    place, outcomes = finished
+    other = dataclasses.replace(place, out=world / "side-by-side")
+    jobs = [job for job in plan([load_recipe(world / "small.toml")], "tiny", seeds=[0]) if not job.run.settings.layers]
+    for outcome in carry_out_all(jobs, other, workers=2):
+        alone = next(one for one in outcomes if one.run == outcome.run)
+        assert {key: found.held for key, found in outcome.measured.items()} == {
+            key: found.held for key, found in alone.measured.items()
+        }
+
+
+def test_rows_keep_the_papers_ratio(world: Path) -> None:
+    settings = make_settings("x", {"task": "sst2", "rows": 16})
+    train, validation = training_rows(settings, 0, world / "data")
+    assert (len(train), len(validation)) == (16, 4)  # type: ignore[arg-type]
+    assert not {row.id for row in train} & {row.id for row in validation}  # type: ignore[union-attr]
+
+
+# ----------------------------------------------------------------------------------------------------------- the table
+
+
+def outcome_of(run: Any, held: str, training: dict[str, Any] | None = None) -> Outcome:
+    marks = {"sst2 clean": held, "sst2 pwws n=6": "0" * len(held), "advglue-sst2 clean": held[:6]}
+    measured = {
+        key: Measured(
+            held=value, majority=0.5, data="x", group_names=("word", "sentence"), groups="01" * (len(value) // 2)
+        )
+        for key, value in marks.items()
+    }
+    return Outcome(run=run, training=training or {}, measured=measured)
+
+
+def table_of(plain: list[str], swap: list[str]) -> tuple[Any, dict[tuple[str, str], Any]]:
+    recipe = parse_recipe("small", RECIPE, "small.toml")
+    outcomes = {}
+    for method, rows in zip(recipe.methods, (plain, swap), strict=False):
+        for seed, held in enumerate(rows):
+            run = recipe.run("e", method, recipe.columns[0], seed)
+            outcomes[run.key] = outcome_of(run, held, {"gflops": 2.0 + seed, "distance": [[1, 0.1], [2, 0.2 + seed]]})
+    found = cells(recipe, outcomes, "e")
+    return recipe, {(cell.method, cell.column): cell for cell in found}
+
+
+def test_numbers_of_a_table() -> None:
+    _, found = table_of(["10101010", "11101010"], ["11111111", "11111110"])
+    plain, swap = found["plain", "Clean"], found["swap", "Clean"]
+    assert plain.ours == pytest.approx(100 * (4 + 5) / 16)
+    assert plain.deviation == pytest.approx(100 * 0.125 / 2**0.5)
+    assert plain.difference("bert-base-uncased") == pytest.approx(plain.ours - 90)
+    assert swap.gain == pytest.approx(swap.ours - plain.ours)
+    assert plain.low <= plain.ours <= plain.high
+    assert plain.gain is None  # the reference is not compared with itself
+    assert plain.majority == 50
+    assert found["plain", "Word"].ours == pytest.approx(100)  # examples 0, 2 and 4 of the six
+    assert found["plain", "Both"].ours == pytest.approx(plain.ours / 2)
+    assert found["plain", "FLOPs"].ours == pytest.approx(2.5)
+    assert found["plain", "Distance"].ours == pytest.approx(0.7)  # the last point of each curve
+    assert found["too deep", "Clean"].ours is None
+
+
+def test_equal_answers_gain_nothing_and_a_large_gain_is_significant() -> None:
+    _, same = table_of(["10" * 40] * 2, ["10" * 40] * 2)
+    assert (same["swap", "Clean"].gain, same["swap", "Clean"].significant) == (0, False)
+    _, better = table_of(["10" * 40] * 2, ["11" * 40] * 2)
+    assert better["swap", "Clean"].significant
+
+
+def test_intervals_cover_the_truth() -> None:
+    """Of 200 tables with a known accuracy, about 95% have it in their interval: seeds and examples both vary."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        difficulty = rng.random(100)
+        rows = ["".join(str(int(value)) for value in rng.random(100) * 0.5 + difficulty * 0.5 < 0.6) for _ in range(3)]
+        _, found = table_of(rows[:2], rows[:2])
+        covered += found["plain", "Clean"].low <= 68 <= found["plain", "Clean"].high  # P(a/2 + b/2 < 0.6) = 0.68
+    assert 180 <= covered <= 200
+
+
+def test_missing_attacks_are_left_out_of_the_share() -> None:
+    _, found = table_of(["1?1?0?0?"] * 2, ["1?1?1?1?"] * 2)
+    assert found["plain", "Clean"].ours == pytest.approx(50)
+    assert found["swap", "Clean"].gain == pytest.approx(50)
+
+
+def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
+    recipe, found = table_of(["10101010"] * 2, ["11111111"] * 2)
+    text = markdown(recipe, list(found.values()))
+    assert "bert-base-uncased 90 (-40.0)" in text
+    assert "bert-base-uncased 20 ± 1.5 (-20.0)" in text
+    assert "not run" in text
+    assert "Always answering the most frequent label: Clean 50.0" in text
+
+
+def test_data_cannot_break_out_of_a_table() -> None:
+    hostile = RECIPE.replace('name = "swap", family', 'name = "a|b<script>", family')
+    recipe = parse_recipe("small", hostile, "small.toml")
+    text = markdown(recipe, cells(recipe, {}, "e"))
+    assert "<script>" not in text
+    assert all(line.count("|") - line.count("\\|") == 9 for line in text.splitlines() if line.startswith("|"))
+
+
+# ----------------------------------------------------------------------------------------------------- the command line
+
+
+def test_reproduce_from_the_command_line(world: Path, tmp_path: Path) -> None:
+    fixed = [str(world / "small.toml"), "--encoder", str(world / "encoder"), "--data", str(world / "data")]
+    fixed += ["--seeds", "0", "--method", "swap", "--examples", "4", "--set", "epochs=1"]
+    run = CliRunner()
+    planned = run.invoke(app, ["reproduce", *fixed, "--out", str(tmp_path / "out"), "--dry-run"])
+    assert planned.exit_code == 0, planned.output
+    assert "2 trainings, 0 of them finished" in planned.output
+    assert not (tmp_path / "out").exists()
+    done = run.invoke(app, ["reproduce", *fixed, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "out" / "small.md").read_text()
+    assert "A small table" in page
+    assert "changed for this run: epochs 1" in page
+    assert json.loads((tmp_path / "out" / "small.json").read_text())["encoder"] == "encoder"
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["im-bert-table-11"], "did you mean"),
+        (["im-bert-table-3", "--seeds", "a"], "whole numbers"),
+        (["im-bert-table-3", "--set", "epochs"], "KEY=VALUE"),
+        (["im-bert-table-3", "--set", "epochs=many"], "a number"),
+        (["im-bert-table-3", "--column", "Wort"], "did you mean 'Word'"),
+        (["missing.toml"], "cannot read the recipe"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["reproduce", *words])
+    assert result.exit_code != 0
+    assert isinstance(result.exception, UnshakenError)
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_the_measure_of_an_attack_has_one_name() -> None:
+    keys = {
+        Measure(attack="pwws").key("sst2"),
+        Measure(attack="pwws", examples=5).key("sst2"),
+        Measure(attack="pwws", substitutions="wordnet").key("sst2"),
+        Measure(on="rte").key("sst2"),
+        Measure().key("sst2"),
+    }
+    assert len(keys) == 5

@@ -1,0 +1,72 @@
+"""What a run costs: counted by torch, counted by the paper, and estimated before it is spent."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import BertConfig, BertForSequenceClassification
+
+from unshaken import Connection, connect
+from unshaken.recipes.cost import cost_factors
+from unshaken.recipes.flops import count_gflops
+from unshaken.recipes.runs import make_settings
+from unshaken.solvers import Anderson, GradientDescent
+
+LAYERS, HIDDEN, INNER, TOKENS = 4, 128, 512, 128
+
+
+def bert() -> BertForSequenceClassification:
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        intermediate_size=INNER,
+        max_position_embeddings=256,
+    )
+    return BertForSequenceClassification(config)
+
+
+def test_plain_flops_follow_the_formula() -> None:
+    linear = 2 * TOKENS * (4 * HIDDEN**2 + 2 * HIDDEN * INNER)
+    attention = 2 * 2 * TOKENS**2 * HIDDEN
+    head = 2 * (HIDDEN**2 + 2 * HIDDEN)
+    assert count_gflops(bert())["gflops"] == pytest.approx((LAYERS * (linear + attention) + head) / 1e9, abs=1e-3)
+
+
+def test_the_paper_leaves_out_the_descents_backward_passes() -> None:
+    plain = count_gflops(bert())["gflops"]
+    found = count_gflops(connect(bert(), Connection.im_bert(solver=GradientDescent(steps=5))))
+    assert found["counted_gflops"] == pytest.approx(6 * plain, rel=0.05)  # IM-BERT, Table 6: T + 1
+    assert found["gflops"] == pytest.approx(11 * plain, rel=0.1)  # T evaluations and T products more
+    some = count_gflops(connect(bert(), Connection.im_bert(layers="1-2", solver=GradientDescent(steps=5))))
+    assert some["counted_gflops"] == pytest.approx((1 + 5 / 2) * plain, rel=0.05)
+
+
+def test_an_explicit_connection_costs_nothing() -> None:
+    plain = count_gflops(bert())
+    assert count_gflops(connect(bert(), Connection.ex_bert())) == plain
+
+
+@pytest.mark.parametrize(
+    ("settings", "training", "inference"),
+    [
+        ({}, 1, 1),
+        ({"defence": "freelb"}, 3, 1),
+        ({"connection": "im-bert"}, 13 / 3, 11),
+        ({"connection": "im-bert", "layers": "1-2"}, 1 + (13 / 3 - 1) / 2, 6),
+        ({"connection": "im-bert", "gradient": "unrolled"}, 11, 11),
+        ({"connection": "implicit", "solver": "anderson:steps=3"}, 2, 4),
+        ({"connection": "ex-bert"}, 1, 1),
+    ],
+)
+def test_cost_before_it_is_spent(settings: dict[str, str], training: float, inference: float) -> None:
+    assert cost_factors(make_settings("x", {"task": "sst2", **settings}), LAYERS) == pytest.approx(
+        (training, inference)
+    )
+
+
+def test_inference_factors_agree_with_counted_flops() -> None:
+    plain = count_gflops(bert())["gflops"]
+    solved = count_gflops(connect(bert(), Connection(form="layer", solver=Anderson(steps=3))))["gflops"]
+    settings = make_settings("x", {"task": "sst2", "connection": "implicit", "solver": "anderson:steps=3"})
+    assert solved / plain == pytest.approx(cost_factors(settings, LAYERS)[1], rel=0.1)
