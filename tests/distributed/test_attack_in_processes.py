@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "attacks"))
 from victims import WORD_LIST, bag_victim, labelled
 
 from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Transfer, Victim, WorstCase, gather
@@ -123,6 +123,44 @@ def test_a_torn_part_is_said_and_its_example_attacked_again(tmp_path: Path, caps
     part.path.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])
     assert plain(PLAIN(victim, examples, out=out, resume=True)) == plain(PLAIN(victim, examples))
     assert f"the last line was cut off; the {len(lines) - 2} results before it are used" in capsys.readouterr().err
+
+
+WRITER = """
+import sys
+from unshaken.attacks import AttackResults
+from unshaken.attacks.storage import ResultsFile
+from unshaken.processes import Shard
+header = AttackResults.from_jsonl(sys.argv[2]).header()
+with ResultsFile(sys.argv[1], header, resume=True, shard=Shard(rank=1, count=2)):
+    print("inside", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_first_process_waits_while_another_lives_and_says_when_it_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "4243"}.items():
+        monkeypatch.setenv(key, value)  # two machines
+    monkeypatch.setattr("unshaken.attacks.gathering.GRACE", 0.2)
+    victim, out = bag_victim(), tmp_path / "run.jsonl"
+    examples = labelled(victim, TEXTS)
+    PLAIN(victim, examples, out=tmp_path / "other.jsonl")
+    PLAIN(victim, examples, out=out, shard=Shard(rank=0, count=2))
+    words = [sys.executable, "-c", WRITER, str(out), str(tmp_path / "other.jsonl")]
+    second = subprocess.Popen(words, stdin=-1, stdout=-1, text=True)
+    assert second.stdout is not None
+    assert second.stdout.readline() == "inside\n"
+    with ThreadPoolExecutor() as pool:
+        gathered = pool.submit(gather, PLAIN, out, examples, Shard(rank=0, count=2))
+        with pytest.raises(TimeoutError):
+            gathered.result(timeout=2)
+        second.kill()
+        with pytest.raises(UnshakenError, match="a process ended before its share was done"):
+            gathered.result()
+    second.communicate()
+    PLAIN(victim, examples, out=out, resume=True, shard=Shard(rank=1, count=2))
+    assert plain(gather(PLAIN, out, examples, Shard(rank=0, count=2))) == plain(PLAIN(victim, examples))
 
 
 def test_ranks_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

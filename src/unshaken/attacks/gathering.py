@@ -17,7 +17,7 @@ from unshaken.examples import Example
 from unshaken.processes import Shard, attempt, launch_id
 
 PATIENCE = 600.0  # seconds in which the slowest process must have loaded its model
-GRACE = 20.0  # seconds a process that ended without its results has, to be started again
+GRACE = 10.0  # seconds a process that ended without its results has, to be started again
 POLL = 0.2
 
 
@@ -59,20 +59,20 @@ def gather(
 
 
 def _wait(out: Path, ids: Sequence[str], shard: Shard, patience: float) -> None:
-    """Return when every process has ended its share, or when nothing has moved for too long."""
+    """Return when every example has its result, every process has ended, or nothing has moved for too long."""
     others = set(range(shard.count)) - {shard.rank}
     sizes: dict[Path, int] = {}
     moved = said = time.monotonic()
+    is_complete = False
     while True:
-        parts = [part for part in parts_of(out) if (part.launch, part.attempt) == (launch_id(), attempt())]
+        parts = parts_of(out)
         writing = {part.rank for part in parts if part.is_being_written()}
-        unseen = others - {part.rank for part in parts}
+        unseen = others - {part.rank for part in parts if (part.launch, part.attempt) == (launch_id(), attempt())}
         now = time.monotonic()
         if writing or _sizes(parts) != sizes:
             sizes, moved = _sizes(parts), now
-        if not unseen and not writing and (_is_complete(out, ids) or now - moved > min(GRACE, patience)):
-            return
-        if now - moved > patience:
+            is_complete = not writing and _is_complete(out, ids)
+        if is_complete or now - moved > (patience if unseen else min(GRACE, patience)):
             return
         if now - said > 30:
             said = now
@@ -85,7 +85,9 @@ def _sizes(parts: Sequence[Part]) -> dict[Path, int]:
 
 
 def _is_complete(out: Path, ids: Sequence[str]) -> bool:
-    return Merged(out).rows.keys() >= set(ids)
+    """An error is no result to end with: the process that has it may be trying again."""
+    rows = Merged(out).rows
+    return all(key in rows and rows[key].outcome != "error" for key in ids)
 
 
 def _named(ranks: set[int]) -> str:

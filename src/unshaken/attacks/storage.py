@@ -39,7 +39,7 @@ class ResultsFile:
         own_launch = None if shard.is_whole else launch_id()
         earlier = [self.whole_path] if self.whole_path.exists() else []
         earlier += [part.path for part in parts_of(self.whole_path) if part.launch != own_launch]
-        if earlier and not resume:
+        if earlier and not resume and shard.leads:  # who speaks for all processes of its launch
             raise UnshakenError(f"{earlier[0]} exists; resume it, remove it or write to another file")
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
