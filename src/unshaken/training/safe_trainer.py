@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
@@ -21,7 +20,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from unshaken.defences.shards import like, whole
 from unshaken.errors import UnshakenError
 from unshaken.training import checkpoints
-from unshaken.training.trees import load_tree, map_tensors, save_tree
+from unshaken.training.trees import load_tensors, load_tree, map_tensors, save_tree
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ class SafeTrainer(Trainer):
             return
         model = self.model if model is None else model
         own = model.state_dict()
-        loaded = {name: like(value, own.get(name)) for name, value in load_file(path).items()}
+        loaded = {name: like(value, own.get(name)) for name, value in load_tensors(path).items()}
         self._issue_warnings_after_load(model.load_state_dict(loaded, strict=False))
 
     def _load_best_model(self) -> None:

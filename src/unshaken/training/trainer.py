@@ -7,13 +7,14 @@ DDP, FSDP, mixed precision, logging and callbacks are the stock Trainer's.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
@@ -23,12 +24,14 @@ from unshaken.defences import Defence, Standard, release
 from unshaken.defences.base import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.processes import Shard
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
 from unshaken.training.numerics import FiniteGuard, SolveWatch
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler
 from unshaken.training.sharding import replicated, shard_layers
+from unshaken.training.trees import load_tensors
 
 DEFENCE_FILE = "defence.safetensors"
 
@@ -196,13 +199,24 @@ class RobustTrainer(SafeTrainer):
     ) -> dict[str, float]:
         metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         if self.selection_attack is not None and eval_dataset is None:
-            victim = Victim.from_model(self.model, self.processing_class, max_length=self.args.max_length)
-            chosen = self.eval_dataset.sample(self.selection_examples, seed=self.args.seed)
-            results = self.selection_attack(victim, chosen)
-            extra = {f"{metric_key_prefix}_accuracy_under_attack": results.accuracy_under_attack}
+            extra = {f"{metric_key_prefix}_accuracy_under_attack": self._accuracy_under_attack(self.selection_attack)}
             self.log(dict(extra))
             metrics |= extra
         return metrics
+
+    def _accuracy_under_attack(self, attack: Attack) -> float:
+        """Processes share the examples, and all get the same answer: they must agree on the best checkpoint."""
+        chosen = self.eval_dataset.sample(self.selection_examples, seed=self.args.seed)
+        if not self.is_fsdp_enabled:  # where every pass needs all of them
+            shard = Shard(rank=self.args.process_index, count=self.args.world_size)
+            chosen = chosen.with_rows([row for row in chosen if shard.owns(row.id)])
+        victim = Victim.from_model(self.model, self.processing_class, max_length=self.args.max_length)
+        counts = torch.zeros(2, device=self.args.device)
+        if len(chosen):
+            results = attack(victim, chosen)
+            counts += torch.tensor([results.tally("failure"), results.answered], device=self.args.device)
+        withstood, answered = self.accelerator.reduce(counts, reduction="sum").tolist()
+        return withstood / answered if answered else math.nan
 
     # ------------------------------------------------------------------------------------------ optimizer and files
 
@@ -238,7 +252,7 @@ class RobustTrainer(SafeTrainer):
         path = Path(checkpoint) / DEFENCE_FILE
         if not path.is_file():
             raise UnshakenError(f"{path} is missing: the checkpoint was written by another defence")
-        self.defence.load_state_dict(load_file(path))
+        self.defence.load_state_dict(load_tensors(path))
 
     # -------------------------------------------------------------------------------------------------------- logs
 

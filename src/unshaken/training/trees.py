@@ -5,15 +5,16 @@ Tensors are stored as tensors; what holds them together is JSON in the file's he
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
@@ -30,11 +31,23 @@ def save_tree(tree: Any, path: Path | str) -> None:
 
 def load_tree(path: Path | str) -> Any:
     """Read what `save_tree` wrote; tensors are on the CPU."""
+    with _named(path), safe_open(str(path), framework="pt") as file:
+        skeleton = json.loads((file.metadata() or {})[_KEY])
+        return _put_together(skeleton, file.get_tensor)
+
+
+def load_tensors(path: Path | str) -> dict[str, Tensor]:
+    """Read a plain safetensors file, such as a model's; tensors are on the CPU."""
+    with _named(path):
+        tensors: dict[str, Tensor] = load_file(str(path))
+        return tensors
+
+
+@contextlib.contextmanager
+def _named(path: Path | str) -> Iterator[None]:
     try:
-        with safe_open(str(path), framework="pt") as file:
-            skeleton = json.loads((file.metadata() or {})[_KEY])
-            return _put_together(skeleton, file.get_tensor)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        yield
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UnshakenError(f"{path}: not a state file ({error})") from error
 
 

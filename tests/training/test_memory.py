@@ -1,0 +1,62 @@
+"""Training holds on to nothing: memory stays flat however many steps it takes."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from test_trainer import arguments, network, reviews, tokenizer
+from transformers import TrainerCallback
+
+from unshaken import Connection, RobustTrainer, connect
+from unshaken.connections import GRADIENTS
+from unshaken.solvers import Anderson
+
+__all__ = ["tokenizer"]  # the fixture
+
+
+class Measure(TrainerCallback):
+    """Notes something at chosen steps."""
+
+    def __init__(self, what: Any, every: int) -> None:
+        self.what, self.every = what, every
+        self.found: dict[int, int] = {}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.every == 0:
+            gc.collect()
+            self.found[state.global_step] = self.what()
+
+
+def measured(folder: Any, tokenizer: Any, gradient: str, what: Any, steps: int, every: int) -> dict[int, int]:
+    model = connect(network(dropout=0.1), Connection(solver=Anderson(steps=2), gradient=GRADIENTS[gradient]()))
+    callback = Measure(what, every)
+    settings = arguments(folder, max_steps=steps, logging_steps=every)
+    RobustTrainer(model, settings, processing_class=tokenizer, train_dataset=reviews(32), callbacks=[callback]).train()
+    return callback.found
+
+
+def living_tensors() -> int:
+    return sum(isinstance(item, torch.Tensor) for item in gc.get_objects())
+
+
+def resident_bytes() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+@pytest.mark.parametrize("gradient", sorted(GRADIENTS))
+def test_no_tensor_outlives_its_step(tmp_path: Any, tokenizer: Any, gradient: str) -> None:
+    found = measured(tmp_path, tokenizer, gradient, living_tensors, steps=40, every=10)
+    assert found[20] == found[40], found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", sorted(GRADIENTS))
+def test_memory_is_flat_over_two_thousand_steps(tmp_path: Any, tokenizer: Any, gradient: str) -> None:
+    found = measured(tmp_path, tokenizer, gradient, resident_bytes, steps=2000, every=250)
+    print(gradient, {step: f"{size / 2**20:.1f} MiB" for step, size in found.items()})
+    assert found[2000] - found[500] < 2**20, found
