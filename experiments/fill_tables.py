@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import results
 from defence_table import table as trial_table
 
 HERE = Path(__file__).resolve().parent
@@ -157,6 +158,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "defences-gpu-swap": lambda: defences("gpu/defences_swap.json"),
     "attacks-cpu": attacks_cpu,
     "attacks-gpu": attacks_gpu,
+    "results-totals": results.totals,
+    "results-headline": results.headline,
+    "results-im-bert": lambda: results.paper("im-bert"),
+    "results-rift": lambda: results.paper("rift"),
+    "results-ours": lambda: results.paper("ours"),
     "swap-greed": lambda: trial_table([HERE / "defence_trial" / "swap-greed.jsonl"]),
 }
 

@@ -197,12 +197,27 @@ class Outcome:
             return key in self.measured
         return self.features is not None if measure.what == "features" else bool(self.training)
 
+    def line(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(asdict(self), allow_nan=False)
+
     def save(self, folder: Path) -> Path:
-        return write_text(folder / f"{self.run.name}.json", json.dumps(asdict(self), allow_nan=False) + "\n")
+        return write_text(folder / f"{self.run.name}.json", self.line() + "\n")
 
 
 def load_outcome(path: Path) -> Outcome:
     return decode(Outcome, read_json(path), str(path))
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """Outcomes that were put into one file, a line each."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [
+            decode(Outcome, json.loads(line), f"{path}, line {number}") for number, line in enumerate(lines, start=1)
+        ]
+    except json.JSONDecodeError as error:
+        raise UnshakenError(f"{path}: not JSON ({error.msg})") from error
 
 
 def load_outcomes(folder: Path) -> dict[str, Outcome]:

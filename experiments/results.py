@@ -1,0 +1,246 @@
+"""The re-run of both papers, as pages: tables out of the runs kept in `reproduce/`, and their figures.
+
+    python experiments/results.py collect FOLDER ...   # put the runs of result folders into reproduce/*.jsonl
+    python experiments/results.py figures              # draw docs/images/results/*.png
+
+`fill_tables.py` sets the tables into docs/results.md and the README. `reproduce/groups.toml` says which command gave
+which runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from unshaken.recipes import Cell, Outcome, Recipe, cells, load_outcomes, load_recipe, markdown, plan, recipe_names
+from unshaken.recipes.results import settings_line
+from unshaken.recipes.runs import read_outcomes
+
+HERE = Path(__file__).resolve().parent / "reproduce"
+IMAGES = HERE.parent.parent / "docs" / "images" / "results"
+TITLES = {"minilm": "MiniLM-L6", "gte-small": "gte-small", "mpnet-base": "MPNet-base"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+    """One command and its runs."""
+
+    file: str
+    encoder: str
+    recipes: tuple[str, ...]
+    workers: int
+    methods: tuple[str, ...] = ()
+    limit: int | None = None
+    examples: int | None = None
+    clean_examples: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        return {**({} if self.limit is None else {"rows": self.limit}), **self.settings}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"changes": self.changes, "examples": self.examples, "clean_examples": self.clean_examples}
+
+    def recipe(self, name: str) -> Recipe:
+        recipe = load_recipe(name)
+        known = {row.name for row in recipe.methods}
+        return recipe.only([method for method in self.methods if method in known]) if self.methods else recipe
+
+    def command(self, recipe: str) -> str:
+        parts = [f"unshaken reproduce {recipe} --encoder {self.encoder.upper()} --data DATA"]
+        known = {row.name for row in load_recipe(recipe).methods}
+        parts += [f'--method "{method}"' for method in self.methods if method in known]
+        parts += [
+            f"--{key.replace('_', '-')} {value}"
+            for key in ("limit", "examples", "clean_examples")
+            if (value := getattr(self, key)) is not None
+        ]
+        parts += [f"--set {key}={value}" for key, value in self.settings.items()]
+        return " ".join([*parts, f"--workers {self.workers} --no-checkpoints --bf16"])
+
+
+@cache
+def groups() -> tuple[Group, ...]:
+    content = tomllib.loads((HERE / "groups.toml").read_text(encoding="utf-8"))
+    tuples = ("recipes", "methods")
+    return tuple(
+        Group(**{key: tuple(value) if key in tuples else value for key, value in row.items()})
+        for row in content["group"]
+    )
+
+
+@cache
+def kept(file: str) -> dict[str, Outcome]:
+    """The runs of a group by key; none where nothing was run."""
+    path = HERE / file
+    return {outcome.run.key: outcome for outcome in read_outcomes(path)} if path.is_file() else {}
+
+
+@cache
+def found(group: Group, name: str) -> tuple[Cell, ...]:
+    return tuple(cells(group.recipe(name), kept(group.file), group.encoder, **group.options))
+
+
+def of(recipe: str) -> Iterator[Group]:
+    """The groups that ran some of a recipe."""
+    for group in groups():
+        if recipe in group.recipes and any(cell.ours is not None for cell in found(group, recipe)):
+            yield group
+
+
+# -------------------------------------------------------------------------------------------------------------- pages
+
+
+def sections(names: Iterable[str]) -> str:
+    return "\n\n".join(section(name) for name in names)
+
+
+def section(name: str) -> str:
+    """One recipe: what it claims, a table an encoder, what it took, what was not run."""
+    recipe = load_recipe(name)
+    lines = [f"### {recipe.title}", "", f"`{name}`. {' '.join(recipe.about.split())}", ""]
+    ran = list(of(name))
+    if not ran:
+        lines += [f"Not run: no device time was left for it; `unshaken reproduce {name}` runs it.", ""]
+    for group in ran:
+        lines += [f"**{TITLES[group.encoder]}**", "", markdown(group.recipe(name), found(group, name)), ""]
+        lines += [_told(group, name), "", f"```\n{group.command(name)}\n```", ""]
+    if recipe.figure is not None and (IMAGES / f"{name}.png").is_file():
+        lines += [f"![{recipe.title}](images/results/{name}.png)", ""]
+    lines += [f"- {note}" for note in recipe.notes]
+    lines += [f"- Not run: {absent.what}: {absent.why}." for absent in recipe.not_run]
+    return "\n".join(lines).rstrip()
+
+
+def _told(group: Group, name: str) -> str:
+    """Seeds, settings, and what the recipe's runs took."""
+    recipe = group.recipe(name)
+    jobs = [job for job in plan([recipe], group.encoder, **group.options) if job.run.key in kept(group.file)]
+    outcomes = [kept(group.file)[job.run.key] for job in jobs]
+    keys = [{measure.key(job.run.settings.task) for measure in job.measures} for job in jobs]
+    training = sum(outcome.training.get("seconds", 0.0) for outcome in outcomes)
+    measuring = sum(
+        measured.seconds
+        for outcome, wanted in zip(outcomes, keys, strict=True)
+        for key, measured in outcome.measured.items()
+        if key in wanted
+    )
+    seeds = sorted({outcome.run.seed for outcome in outcomes})
+    device = next(iter(outcomes[0].environment.get("accelerators", [])), "CPU")
+    share = (training + measuring) / group.workers
+    told = [
+        f"{len(outcomes)} runs, seeds {', '.join(map(str, seeds))}; {training:,.0f} s of training and",
+        f"{measuring:,.0f} s of measuring, {group.workers} runs side by side: about {share:,.0f} s of one {device}.",
+        f"`*`: the 95% interval of the difference from {recipe.baseline} leaves out zero.",
+        settings_line(recipe, group.changes),
+    ]
+    return " ".join(told)
+
+
+def headline() -> str:
+    """The README's table: what the encoders at hand give on SST-2, by method."""
+    wanted = (
+        ("ours-connections-6", ("BERT", "EX", "IM, descent 5, all", "IM, descent 5, 5-6", "IM, Anderson 8, 5-6")),
+        (
+            "ours-connections-12",
+            ("BERT", "EX", "IM, descent 5, all", "IM, descent 5, 4-6", "IM, descent 5, 10-12", "IM, Anderson 8, 10-12"),
+        ),
+        ("ours-trade-off", ("FreeLB", "ASCC, beta 4", "RIFT, beta 4", "SWAP, beta 5", "SWAP greedy, beta 5")),
+    )
+    columns = ("Clean", "AdvGLUE", "PWWS", "Genetic")
+    lines = [["encoder", "method", *columns], ["---"] * (len(columns) + 2)]
+    for encoder, title in TITLES.items():
+        for name, methods in wanted:
+            for group in of(name):
+                if group.encoder != encoder:
+                    continue
+                by_place = {(cell.method, cell.column): cell for cell in found(group, name)}
+                for method in methods:
+                    row = [by_place.get((method, column)) for column in columns]
+                    if any(cell is not None and cell.ours is not None for cell in row):
+                        lines.append([title, method, *(_short(cell) for cell in row)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _short(cell: Cell | None) -> str:
+    if cell is None or cell.ours is None:
+        return "not run"
+    return f"{cell.ours:.1f} [{cell.low:.0f}, {cell.high:.0f}]" if cell.low is not None else f"{cell.ours:.4g}"
+
+
+def paper(prefix: str) -> str:
+    return sections(name for name in recipe_names() if name.startswith(prefix))
+
+
+def totals() -> str:
+    """How much was run in all."""
+    outcomes = [outcome for file in {group.file for group in groups()} for outcome in kept(file).values()]
+    finished = [outcome for outcome in outcomes if outcome.training]
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    training = sum(outcome.training["seconds"] for outcome in finished)
+    measuring = sum(measured.seconds for outcome in outcomes for measured in outcome.measured.values())
+    questions = sum(
+        (measured.queries or 0) * len(measured.held) for outcome in outcomes for measured in outcome.measured.values()
+    )
+    steps = fmean(outcome.training["steps"] for outcome in finished)
+    told = [
+        f"{len(finished)} trainings ({steps:.0f} steps on average), {len(failed)} runs that ended in an error;",
+        f"{training / 3600:.1f} h of training and {measuring / 3600:.1f} h of measuring, side by side on one device;",
+        f"about {questions / 1e6:.0f} million queries.",
+    ]
+    return " ".join(told)
+
+
+# ---------------------------------------------------------------------------------------------- collecting and drawing
+
+
+def collect(folders: list[str]) -> None:
+    """Write each group's runs, as the command left them, to its file; equal runs of several folders once."""
+    outcomes: dict[str, Outcome] = {}
+    for folder in folders:
+        outcomes |= load_outcomes(Path(folder))
+    for group in groups():
+        jobs = plan([group.recipe(name) for name in group.recipes], group.encoder, **group.options)
+        found_here = [outcomes[job.run.key] for job in jobs if job.run.key in outcomes]
+        known = {**kept(group.file), **{outcome.run.key: outcome for outcome in found_here}}
+        lines = sorted(outcome.line() for outcome in known.values())
+        if lines:
+            (HERE / group.file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(f"{group.file}: {len(found_here)} of {len(jobs)} planned runs")
+
+
+def figures() -> None:
+    from unshaken.recipes.drawing import draw
+    from unshaken.reports.figures import save_figure
+
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        for group in list(of(name))[:1]:  # the encoder with the most runs stands first
+            if recipe.figure is not None:
+                drawn = draw(recipe, kept(group.file), group.encoder, found(group, name), changes=group.changes)
+                if drawn is not None:
+                    png, svg = save_figure(drawn, IMAGES / name)
+                    svg.unlink()
+                    print(png)
+
+
+def main(words: list[str]) -> None:
+    if words[:1] == ["collect"]:
+        collect(words[1:])
+    elif words == ["figures"]:
+        figures()
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
