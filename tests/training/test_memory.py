@@ -39,7 +39,7 @@ def measured(folder: Any, tokenizer: Any, gradient: str, what: Any, steps: int, 
 
 
 def living_tensors() -> int:
-    return sum(isinstance(item, torch.Tensor) for item in gc.get_objects())
+    return sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
 
 
 def resident_bytes() -> int:
