@@ -122,7 +122,7 @@ def test_a_torn_part_is_said_and_its_example_attacked_again(tmp_path: Path, caps
     lines = part.path.read_bytes().splitlines(keepends=True)
     part.path.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])
     assert plain(PLAIN(victim, examples, out=out, resume=True)) == plain(PLAIN(victim, examples))
-    assert f"the last line was cut off; the {len(lines) - 2} results before it are used" in capsys.readouterr().err
+    assert f"the last line is damaged; the {len(lines) - 2} results before it are used" in capsys.readouterr().err
 
 
 WRITER = """

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -175,7 +176,8 @@ class AttackResults(Sequence[AttackResult]):
 
     @classmethod
     def from_jsonl(cls, path: Path | str) -> AttackResults:
-        header, rows, _ = read_results(Path(path))
+        header, rows, good = read_results(Path(path))
+        say_if_torn(Path(path), len(rows), good)
         if not header:
             raise UnshakenError(f"{path} holds no results; its first line must be the header")
         return cls(rows=tuple(rows), attack=header["attack"], settings=header["settings"], victim=header["victim"])
@@ -203,17 +205,24 @@ class AttackResults(Sequence[AttackResult]):
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
-    """Header, results and the number of good bytes of a results file; a torn last line is passed over."""
+    """Header, results and the number of good bytes of a results file; a last line that is torn or bent is left out."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UnshakenError(f"cannot read {path}: {error.strerror}") from error
     records: list[Any] = []
     good = 0
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+    lines = content.splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(parse_json(line, f"{path}: line {number}"))
+        except UnshakenError as error:
+            if 1 < number == len(lines) or not line.endswith(b"\n"):
+                break
+            raise UnshakenError(f"{error}; remove that line to go on without it") from error
         if not line.endswith(b"\n"):
+            records.pop()
             break
-        records.append(parse_json(line, f"{path}: line {number}"))
         good += len(line)
     if not records:
         return {}, [], 0
@@ -222,6 +231,11 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
     decode(Header, records[0], f"{path}: line 1")
     rows = [AttackResult.from_dict(record, f"{path}: line {row}") for row, record in enumerate(records[1:], start=2)]
     return records[0], rows, good
+
+
+def say_if_torn(path: Path, results: int, good: int) -> None:
+    if path.stat().st_size > good:
+        print(f"note: {path}: the last line is damaged; the {results} results before it are used", file=sys.stderr)
 
 
 def json_line(value: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ finished is done, whatever the number of processes is the next time.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.attacks.parts import new_part, parts_of
-from unshaken.attacks.results import AttackResult, AttackResults, json_line, read_results
+from unshaken.attacks.results import AttackResult, AttackResults, json_line, read_results, say_if_torn
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.files import flock, writing
@@ -106,11 +105,8 @@ class Merged:
     def _add(self, file: Path) -> None:
         found, rows, good = read_results(file)
         self.good_bytes[file] = good
-        torn = file.stat().st_size - good
-        if torn and not any(part.path == file and part.is_being_written() for part in self._parts):
-            print(
-                f"note: {file}: the last line was cut off; the {len(rows)} results before it are used", file=sys.stderr
-            )
+        if not any(part.path == file and part.is_being_written() for part in self._parts):
+            say_if_torn(file, len(rows), good)
         if not found:
             return
         self.header = self.header or found

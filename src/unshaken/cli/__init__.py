@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import typer
@@ -49,9 +50,12 @@ def main() -> None:
     except UnshakenError as error:
         sys.exit(_complain(str(error)))
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in DISK:
             raise
-        sys.exit(_complain(f"{error.filename}: {error.strerror}"))
+        sys.exit(_complain(": ".join(str(part) for part in (error.filename, error.strerror) if part)))
+
+
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}  # full, full for this user, read-only, too large a file
 
 
 LONGEST = 4000  # characters of a complaint: it may quote a text from data

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshaken.errors import UnshakenError
+from unshaken.files import writing
 from unshaken.reports.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
 
 if TYPE_CHECKING:
@@ -30,14 +31,15 @@ Series = Mapping[str, Sequence[tuple[float, float]]]  # name -> (x, y) points
 def save_figure(figure: Any, path: Path | str) -> tuple[Path, Path]:
     """Write `path` as PNG and as SVG, each whole or not there; equal figures give equal files."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     matplotlib = _matplotlib()
     png, svg = path.with_suffix(".png"), path.with_suffix(".svg")
     with matplotlib.rc_context({"svg.hashsalt": "unshaken"}):
         for target, metadata in ((png, {"Software": None}), (svg, {"Date": None})):
-            part = target.with_name(f".{target.name}.part")
-            figure.savefig(part, format=target.suffix[1:], dpi=200, metadata=metadata, bbox_inches="tight")
-            os.replace(part, target)
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                part = target.with_name(f".{target.name}.part")
+                figure.savefig(part, format=target.suffix[1:], dpi=200, metadata=metadata, bbox_inches="tight")
+                os.replace(part, target)
     return png, svg
 
 
