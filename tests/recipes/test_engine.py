@@ -276,6 +276,22 @@ def test_missing_attacks_are_left_out_of_the_share() -> None:
     assert found["swap", "Clean"].gain == pytest.approx(50)
 
 
+def test_the_worst_case_holds_where_every_attack_failed() -> None:
+    text = RECIPE.replace(
+        '{ name = "Both", average = ["Clean", "PWWS"] }', '{ name = "Both", worst_of = ["Clean", "Other"] }'
+    )
+    text = text.replace('{ name = "FLOPs"', '{ name = "Other", measure = { attack = "genetic" } },\n  { name = "FLOPs"')
+    recipe = parse_recipe("small", text, "small.toml")
+    run = recipe.run("e", recipe.methods[0], recipe.columns[0], 0)
+    held = {"sst2 clean": "1100?1", "sst2 genetic": "10101?"}
+    outcome = Outcome(
+        run=run, measured={key: Measured(held=value, majority=0.5, data="x") for key, value in held.items()}
+    )
+    found = {(cell.method, cell.column): cell for cell in cells(recipe, {run.key: outcome}, "e")}
+    assert found["plain", "Both"].ours == pytest.approx(100 / 4)  # 1 0 0 0 ? ?
+    assert found["swap", "Both"].ours is None
+
+
 def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
     recipe, found = table_of(["10101010"] * 2, ["11111111"] * 2)
     text = markdown(recipe, list(found.values()))

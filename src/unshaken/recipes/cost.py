@@ -152,11 +152,12 @@ class _Clock:
     def _model(self, encoder: str) -> Any:
         if encoder not in self._models:
             import torch
-            from transformers import AutoConfig, AutoModelForSequenceClassification
+            from transformers import AutoModelForSequenceClassification
 
+            from unshaken.pretrained import load
             from unshaken.recipes.fine_tuning import resolve_model
 
-            config = AutoConfig.from_pretrained(resolve_model(self.place.encoders[encoder]))
+            config = load("AutoConfig", resolve_model(self.place.encoders[encoder]))
             model = AutoModelForSequenceClassification.from_config(config)
             self._models[encoder] = model.to("cuda" if torch.cuda.is_available() else "cpu")
         return self._models[encoder]

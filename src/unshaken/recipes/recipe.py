@@ -45,12 +45,20 @@ class Column:
         settings: What this column changes of the training settings, its task above all.
         measure: What is measured.
         average: The columns this one is the mean of; it then measures nothing itself.
+        worst_of: The attacks on the same examples this one is the worst case of: an example holds where it held in all
+            of these columns. It measures nothing itself either.
     """
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
     measure: Measure = field(default_factory=Measure)
     average: tuple[str, ...] = ()
+    worst_of: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The columns it is made of."""
+        return self.average or self.worst_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +122,7 @@ class Recipe:
             _check_keys(self.name, settings)
         for column in self.columns:
             _check_keys(self.name, column.settings)
-            for part in column.average:
+            for part in column.parts:
                 _require(self.name, "column", part, columns)
         for numbers in self.paper_numbers.values():
             for method, row in numbers.items():
@@ -136,7 +144,7 @@ class Recipe:
 
     @property
     def measured(self) -> tuple[Column, ...]:
-        return tuple(column for column in self.columns if not column.average)
+        return tuple(column for column in self.columns if not column.parts)
 
     def only(self, methods: Sequence[str] = (), columns: Sequence[str] = ()) -> Recipe:
         """The recipe with some of its rows and columns; an average stays where all of its columns do."""
@@ -145,7 +153,7 @@ class Recipe:
                 _require(self.name, kind, name, [part.name for part in known])
         rows = {row.name for row in self.methods if not methods or row.name in {*methods, self.baseline}}
         chosen = {column.name for column in self.columns if not columns or column.name in columns}
-        kept = [column for column in self.columns if column.name in chosen and set(column.average) <= chosen]
+        kept = [column for column in self.columns if column.name in chosen and set(column.parts) <= chosen]
         shown = {column.name for column in kept}
         absent = {row.what for row in self.not_run}
         return replace(

@@ -104,11 +104,18 @@ class _View:
         rival = {} if method.name == reference.name else self._marks(reference, column)
         return Cell(**named, **_shares([found]), **_gains([found], [rival]), majority=self._majority(method, column))
 
+    def _parts(self, column: Column) -> list[Column]:
+        return [part for part in self.recipe.columns if part.name in column.parts]
+
     def _outcome(self, method: Method, column: Column, seed: int) -> Outcome | None:
         return self.outcomes.get(self.recipe.run(self.encoder, method, column, seed, self.changes).key)
 
     def _marks(self, method: Method, column: Column) -> dict[int, str]:
         """Seed -> which examples held."""
+        if column.worst_of:
+            attacks = [self._marks(method, part) for part in self._parts(column)]
+            seeds = set.intersection(*(set(attack) for attack in attacks))
+            return {seed: _worst([attack[seed] for attack in attacks]) for seed in sorted(seeds)}
         found = {}
         for seed in self.seeds:
             outcome = self._outcome(method, column, seed)
@@ -120,14 +127,18 @@ class _View:
         return found
 
     def _majority(self, method: Method, column: Column) -> float | None:
+        if column.parts or column.measure.group is not None:
+            return None
         for seed in self.seeds:
             outcome = self._outcome(method, column, seed)
-            if outcome is not None and column.measure.group is None:
+            if outcome is not None:
                 key = at_most(column.measure, *self.limits).key(outcome.run.settings.task)
                 return 100 * outcome.measured[key].majority if key in outcome.measured else None
         return None
 
     def _why(self, method: Method, column: Column) -> str:
+        if column.parts:
+            return "not all of its columns were run"
         errors = [
             outcome.error
             for seed in self.seeds
@@ -152,13 +163,18 @@ class _View:
 
     def _average(self, method: Method, column: Column, named: dict[str, Any]) -> Cell:
         """The mean of the columns it names, where all of them are there."""
-        columns = [part for part in self.recipe.columns if part.name in column.average]
+        columns = self._parts(column)
         found = [self._marks(method, part) for part in columns]
         if not all(found):
-            return Cell(**named, why="not all of its columns were run")
+            return Cell(**named, why=self._why(method, column))
         reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
         rivals = [{} if method.name == reference.name else self._marks(reference, part) for part in columns]
         return Cell(**named, **_shares(found), **_gains(found, rivals))
+
+
+def _worst(attacks: Sequence[str]) -> str:
+    """An example is broken where one attack broke it, and unknown where none did and one could not be carried out."""
+    return "".join("0" if "0" in marks else "?" if "?" in marks else "1" for marks in zip(*attacks, strict=True))
 
 
 def _table(marks: Mapping[int, str], seeds: Sequence[int]) -> Any:

@@ -14,6 +14,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.recipes.runs import COUNTER_FITTED, Measure, Measured, Outcome, Run, Settings, load_outcome
 
+WITHOUT_FILES = ("wordnet", "typos")  # substitution sets that read nothing a recipe could choose
 COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 FEATURE_DIMENSIONS = 16  # of the principal components a feature map is drawn from; keeps an outcome small
 FEATURE_EXAMPLES = 500  # RIFT, Figure 3
@@ -172,10 +173,11 @@ def training_rows(settings: Settings, seed: int, data: Path | None) -> tuple[Exa
 
 @functools.lru_cache(maxsize=16)
 def _task(name: str, data: Path | None, protocol: str, seed: int) -> Any:
+    from unshaken.names import lookup
     from unshaken.tasks import TASKS, load_task
 
-    brings_its_own = name in TASKS and TASKS[name].package is not None
-    return load_task(name, data=None if brings_its_own else data, protocol=protocol, seed=seed)
+    task = lookup("task", name, TASKS)  # by name alone: a recipe opens no file of its own choosing
+    return load_task(task.name, data=data if task.package is None else None, protocol=protocol, seed=seed)
 
 
 def parse_parts(settings: Settings) -> tuple[Any, Any]:
@@ -210,8 +212,9 @@ def substitutions_of(name: str, data: Path | None) -> Any:
     from unshaken.substitutions import SUBSTITUTIONS, Dictionary
 
     if name != COUNTER_FITTED:
-        if "path" in name:
-            raise UnshakenError(f"substitutions {name!r}: a recipe names no files; try wordnet or typos")
+        if name.partition(":")[0] not in WITHOUT_FILES:
+            names = ", ".join([COUNTER_FITTED, *WITHOUT_FILES])
+            raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {names}")
         return make("substitutions", name, SUBSTITUTIONS)
     path = None if data is None else data / COUNTER_FITTED_FILE
     if path is None or not path.is_file():
