@@ -12,9 +12,11 @@ from transformers import TrainerCallback
 
 from unshaken import Connection, RobustTrainer, connect
 from unshaken.connections import GRADIENTS
-from unshaken.solvers import Anderson
+from unshaken.solvers import Anderson, GradientDescent
 
 __all__ = ["tokenizer"]  # the fixture
+
+MODES = [*sorted(GRADIENTS), "detached by descent", "unrolled by descent"]  # descent differentiates within the solve
 
 
 class Measure(TrainerCallback):
@@ -30,10 +32,14 @@ class Measure(TrainerCallback):
             self.found[state.global_step] = self.what()
 
 
-def measured(folder: Any, tokenizer: Any, gradient: str, what: Any, steps: int, every: int) -> dict[int, int]:
-    model = connect(network(dropout=0.1), Connection(solver=Anderson(steps=2), gradient=GRADIENTS[gradient]()))
+def measured(
+    folder: Any, tokenizer: Any, gradient: str, what: Any, steps: int, every: int, **options: Any
+) -> dict[int, int]:
+    mode, _, solver = gradient.partition(" by ")
+    how = GradientDescent(steps=2) if solver else Anderson(steps=2)
+    model = connect(network(dropout=0.1), Connection(solver=how, gradient=GRADIENTS[mode]()))
     callback = Measure(what, every)
-    settings = arguments(folder, max_steps=steps, logging_steps=every)
+    settings = arguments(folder, max_steps=steps, logging_steps=every, **options)
     RobustTrainer(model, settings, processing_class=tokenizer, train_dataset=reviews(32), callbacks=[callback]).train()
     return callback.found
 
@@ -48,14 +54,14 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-@pytest.mark.parametrize("gradient", sorted(GRADIENTS))
+@pytest.mark.parametrize("gradient", MODES)
 def test_no_tensor_outlives_its_step(tmp_path: Any, tokenizer: Any, gradient: str) -> None:
     found = measured(tmp_path, tokenizer, gradient, living_tensors, steps=40, every=10)
     assert found[20] == found[40], found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", sorted(GRADIENTS))
+@pytest.mark.parametrize("gradient", MODES)
 def test_memory_is_flat_over_two_thousand_steps(tmp_path: Any, tokenizer: Any, gradient: str) -> None:
     found = measured(tmp_path, tokenizer, gradient, resident_bytes, steps=2000, every=250)
     print(gradient, {step: f"{size / 2**20:.1f} MiB" for step, size in found.items()})

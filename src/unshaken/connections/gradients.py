@@ -50,8 +50,11 @@ class Gradient(ABC):
 
 
 def _kept() -> Any:
-    """What is saved for backward inside stays as it is, also where a checkpoint asks to drop it."""
-    return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
+    """What is saved for backward inside stays as it is, also where a checkpoint asks to drop it.
+
+    Without `detach`, an operation that saves its own output would hold itself alive, and memory would grow.
+    """
+    return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.detach(), lambda saved: saved)
 
 
 def _inner(problem: Problem) -> Map:

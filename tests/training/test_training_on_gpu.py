@@ -1,0 +1,73 @@
+"""What only a GPU shows: float16 and its loss scale, its random generator in checkpoints, equal bytes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from test_trainer import network, tokenizer, train, weights
+
+from unshaken import Connection, connect
+from unshaken.connections import Implicit
+from unshaken.defences import FreeLB
+from unshaken.solvers import Anderson
+
+__all__ = ["tokenizer"]  # the fixture
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
+]
+ON_GPU = {"use_cpu": False}
+
+
+def implicit() -> Any:
+    return connect(network(dropout=0.1), Connection(solver=Anderson(steps=3), gradient=Implicit()))
+
+
+def test_float16_overflow_is_said_and_training_goes_on(tmp_path: Any, tokenizer: Any, caplog: Any) -> None:
+    model = network()
+    model.bert.encoder.layer[1].output.dense.weight.data.mul_(1e5)
+    model.bert.encoder.layer[1].output.LayerNorm.weight.data.mul_(50)
+    trainer = train(tmp_path, tokenizer, model=model, fp16=True, num_train_epochs=10, **ON_GPU)
+    overflowed = [row for row in trainer.state.log_history if "overflowed" in row]
+    assert overflowed
+    assert "float16 overflowed at loss scale" in caplog.text
+    assert all(torch.isfinite(weight).all() for weight in weights(trainer).values())
+
+
+@pytest.mark.parametrize("precision", [{}, {"fp16": True}, {"bf16": True}], ids=str)
+def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Any, tokenizer: Any, precision: Any) -> None:
+    settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": None, **precision, **ON_GPU}
+    unbroken = train(tmp_path / "whole", tokenizer, model=implicit(), defence=FreeLB(), **settings)
+    checkpoint = str(tmp_path / "whole" / "checkpoint-2")
+    resumed = train(tmp_path / "again", tokenizer, model=implicit(), defence=FreeLB(), resume=checkpoint, **settings)
+    for name, weight in weights(unbroken).items():
+        torch.testing.assert_close(weights(resumed)[name], weight, rtol=0, atol=0, msg=name)
+
+
+def test_equal_runs_give_equal_bytes(tmp_path: Any, tokenizer: Any) -> None:
+    from unshaken.recipes.determinism import make_deterministic
+
+    make_deterministic()
+    try:
+        runs = [
+            train(tmp_path / str(run), tokenizer, model=implicit(), defence=FreeLB(), num_train_epochs=5, **ON_GPU)
+            for run in range(2)
+        ]
+    finally:
+        torch.use_deterministic_algorithms(False)
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+    for name, weight in weights(runs[0]).items():
+        assert torch.equal(weights(runs[1])[name], weight), name
+
+
+def test_device_memory_is_flat(tmp_path: Any, tokenizer: Any) -> None:
+    from test_memory import measured
+
+    found = measured(tmp_path, tokenizer, "implicit", torch.cuda.memory_allocated, steps=200, every=50, **ON_GPU)
+    assert found[100] == found[200] > 0, found
