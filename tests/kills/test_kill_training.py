@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -74,6 +78,22 @@ def test_killed_at_random_moments(words: list[str], undisturbed: tuple[Path, flo
 @pytest.mark.slow
 def test_killed_thirty_times(words: list[str], undisturbed: tuple[Path, float], tmp_path: Path) -> None:
     survive(words, undisturbed, tmp_path, kills=30, seed=2)
+
+
+def test_equal_runs_give_equal_bytes(words: list[str], tmp_path: Path) -> None:
+    """In a forked process and in one of its own, whose hashes differ."""
+    deterministic = [*words, "--deterministic", "--epochs", "1"]
+    finish(Command(words=[*deterministic, "--out", str(tmp_path / "first")]), tmp_path / "log")
+    command = [sys.executable, "-m", "unshaken", *deterministic, "--out", str(tmp_path / "second")]
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    digests = [
+        hashlib.sha256((tmp_path / run / "model" / name).read_bytes()).hexdigest()
+        for name in ("model.safetensors", "config.json", "tokenizer.json")
+        for run in ("first", "second")
+    ]
+    assert digests[::2] == digests[1::2]
 
 
 def test_damaged_checkpoints_are_left_out_by_name(
