@@ -295,8 +295,9 @@ def test_the_worst_case_holds_where_every_attack_failed() -> None:
 def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
     recipe, found = table_of(["10101010"] * 2, ["11111111"] * 2)
     text = markdown(recipe, list(found.values()))
-    assert "bert-base-uncased 90 (-40.0)" in text
-    assert "bert-base-uncased 20 ± 1.5 (-20.0)" in text
+    assert "paper 90 (-40.0)" in text
+    assert "The paper's encoder: bert-base-uncased." in text
+    assert "paper 20 ± 1.5 (-20.0)" in text
     assert "not run" in text
     assert "Always answering the most frequent label: Clean 50.0" in text
 

@@ -250,9 +250,11 @@ def _draws(seeds: int, examples: int, number: int) -> tuple[Any, Any]:
 def markdown(recipe: Recipe, found: Sequence[Cell]) -> str:
     """The table: ours with its interval; below it the paper's number with the difference between the two."""
     by_place = {(cell.method, cell.column): cell for cell in found}
+    encoders = list(recipe.paper_numbers)
+    seeds = max((len(cell.seeds) for cell in found), default=0)
     lines = [["", *(column.name for column in recipe.columns)], ["---"] * (len(recipe.columns) + 1)]
     for method in recipe.methods:
-        shown = [_shown(by_place[method.name, column.name]) for column in recipe.columns]
+        shown = [_shown(by_place[method.name, column.name], encoders, seeds) for column in recipe.columns]
         lines.append([escape_markdown(method.name), *shown])
     lines[0] = [escape_markdown(name) for name in lines[0]]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -261,25 +263,29 @@ def markdown(recipe: Recipe, found: Sequence[Cell]) -> str:
         for column in recipe.columns
         if by_place[recipe.methods[0].name, column.name].majority is not None
     }
+    if len(encoders) == 1:
+        text += f"\n\nThe paper's encoder: {escape_markdown(encoders[0])}."
     if majorities:
         shares = ", ".join(f"{escape_markdown(name)} {value:.1f}" for name, value in majorities.items())
         text += f"\n\nAlways answering the most frequent label: {shares}."
     return text
 
 
-def _shown(cell: Cell) -> str:
+def _shown(cell: Cell, encoders: Sequence[str], seeds: int) -> str:
     parts = []
     if cell.ours is None:
         parts.append("not run" if cell.why in (None, "not run") else f"not run: {escape_markdown(cell.why or '')}")
-    elif cell.low is None:
-        parts.append(f"{cell.ours:.4g}")
     else:
         star = "\\*" if cell.significant else ""
-        parts.append(f"{cell.ours:.1f}{star} [{cell.low:.1f}, {cell.high:.1f}]")
+        interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
+        number = f"{cell.ours:.4g}" if cell.low is None else f"{cell.ours:.1f}"
+        fewer = f", {len(cell.seeds)} of {seeds} seeds" if len(cell.seeds) < seeds else ""
+        parts.append(f"{number}{star}{interval}{fewer}")
     for encoder, number in (cell.paper or {}).items():
         difference = cell.difference(encoder)
         apart = "" if difference is None else f" ({difference:+.1f})"
-        parts.append(f"{escape_markdown(encoder)} {_number(number)}{apart}")
+        name = "paper" if len(encoders) == 1 else escape_markdown(encoder)
+        parts.append(f"{name} {_number(number)}{apart}")
     return "<br>".join(parts)
 
 

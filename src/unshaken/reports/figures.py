@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette without yellow, which is too pale for lines; markers and dashes repeat what colours say.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")  # another number than colours: pairs repeat late
 DASHES = ("-", "--", ":", "-.")
 
 Series = Mapping[str, Sequence[tuple[float, float]]]  # name -> (x, y) points
@@ -278,7 +278,10 @@ def _dress(axes: Any) -> Any:
 
 
 def _finish(figure: Any, axes: Any) -> Any:
-    if axes.get_legend_handles_labels()[0]:
+    names = axes.get_legend_handles_labels()[1]
+    if len(names) > 6:  # a long list would cover points
+        axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    elif names:
         axes.legend(frameon=False, fontsize=9)
     return figure
 
