@@ -138,6 +138,93 @@ def attacks_gpu() -> str:
     return caption(about) + grid([*heading, "share of forward-only throughput"], rows)
 
 
+def attack_cost(name: str) -> str:
+    """Measured costs by setting, and how far a fit to all the other settings misses each."""
+    if not (HERE / "benchmarks" / name).exists():
+        return NOT_MEASURED
+    found = load(name)
+    rows = [
+        [
+            row["attack"],
+            str(row["length"]),
+            str(row["candidates"]),
+            str(row["population"] or ""),
+            number(row["queries"], 0),
+            number(row["rows"], 0),
+            number(1 / row["seconds_per_example"], 2),
+            f"{row['left_out_error']:+.0%}",
+        ]
+        for row in found["rows"]
+    ]
+    heading = [
+        "attack",
+        "words",
+        "candidates",
+        "population",
+        "queries",
+        "distinct texts",
+        "examples/s",
+        "fit misses by",
+    ]
+    return caption(_machine(found)) + grid(heading, rows)
+
+
+def attack_fit() -> str:
+    """The three coefficients of the cost model, for each machine it was fitted on."""
+    files = [HERE / "benchmarks" / kind / "attack_cost.json" for kind in ("cpu", "gpu")]
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+    rows = [
+        [
+            run["about"]["device"] + (", bfloat16" if run["about"]["bf16"] else ""),
+            *(
+                f"{1e6 * run['fit'][key]:.3g}"
+                for key in ("seconds_per_example", "seconds_per_query", "seconds_per_token")
+            ),
+            f"{run['fit']['median_error']:.0%}",
+            f"{run['fit']['largest_error']:.0%}",
+        ]
+        for run in found
+    ]
+    return grid(["machine", "a, us", "b, us", "c, us", "median miss", "largest miss"], rows)
+
+
+def attack_estimate(name: str) -> str:
+    if not (HERE / "benchmarks" / name).exists():
+        return NOT_MEASURED
+    found = load(name)
+    rows = [
+        [
+            row["name"],
+            str(row["length"]),
+            str(row["candidates"]),
+            f"{row['queries']:,}",
+            number(row["examples_per_second"], 2),
+            f"{row['texts']:,}",
+            str(row["devices"]),
+            number(row["hours"], 1),
+        ]
+        for row in found["estimates"]
+    ]
+    heading = [
+        "attack",
+        "words",
+        "candidates",
+        "queries",
+        "examples/s, one device",
+        "texts",
+        "devices",
+        "hours at most",
+    ]
+    return caption(_machine(found)) + grid(heading, rows)
+
+
+NOT_MEASURED = "Not measured yet: `python benchmarks/attack_cost.py` makes the numbers."
+
+
+def _machine(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found["about"].items() if key not in ("batch", "length")}
+
+
 def caption(about: dict[str, Any]) -> str:
     shown = ", ".join(f"{key} {value}" for key, value in about.items() if value not in (False, None))
     return f"{shown}\n\n"
@@ -163,6 +250,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "results-im-bert": lambda: results.paper("im-bert"),
     "results-rift": lambda: results.paper("rift"),
     "results-ours": lambda: results.paper("ours"),
+    "attack-cost-cpu": lambda: attack_cost("cpu/attack_cost.json"),
+    "attack-cost-gpu": lambda: attack_cost("gpu/attack_cost.json"),
+    "attack-fit": attack_fit,
+    "attack-estimate-gpu": lambda: attack_estimate("gpu/attack_cost.json"),
     "swap-greed": lambda: trial_table([HERE / "defence_trial" / "swap-greed.jsonl"]),
 }
 
