@@ -201,6 +201,7 @@ def attack_estimate(name: str) -> str:
             number(row["examples_per_second"], 2),
             f"{row['texts']:,}",
             str(row["devices"]),
+            f"{row['largest_share']:,}",
             number(row["hours"], 1),
         ]
         for row in found["estimates"]
@@ -213,6 +214,7 @@ def attack_estimate(name: str) -> str:
         "examples/s, one device",
         "texts",
         "devices",
+        "largest share",
         "hours at most",
     ]
     return caption(_machine(found)) + grid(heading, rows)
