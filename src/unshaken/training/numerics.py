@@ -114,14 +114,17 @@ def culprit(model: nn.Module, inputs: Mapping[str, Any]) -> str:
 def finite_gradients(parameters: Iterable[nn.Parameter]) -> Tensor:
     """For each parameter whether its gradient is finite on this rank, without making the device wait."""
     gradients = [parameter.grad for parameter in parameters]
-    shards = [None if gradient is None else local(gradient) for gradient in gradients]
-    present = [index for index, shard in enumerate(shards) if shard is not None and shard.numel()]
-    device = shards[present[0]].device if present else torch.device("cpu")  # type: ignore[union-attr]
-    flags = torch.ones(len(shards), device=device)
-    if present:
-        # The largest entry is NaN or infinite where one entry is; a sum of squares could overflow by itself.
-        largest = torch._foreach_norm([shards[index] for index in present], ord=torch.inf)
-        flags[present] = torch.stack([value.float() for value in largest]).isfinite().float()
+    shards = {
+        index: shard
+        for index, gradient in enumerate(gradients)
+        if gradient is not None and (shard := local(gradient)).numel()
+    }
+    if not shards:
+        return torch.ones(len(gradients))
+    # The largest entry is NaN or infinite where one entry is; a sum of squares could overflow by itself.
+    largest = torch._foreach_norm(list(shards.values()), ord=torch.inf)
+    flags = torch.ones(len(gradients), device=largest[0].device)
+    flags[list(shards)] = torch.stack([value.float() for value in largest]).isfinite().float()
     return flags
 
 

@@ -67,9 +67,9 @@ def _take_apart(tree: Any, tensors: dict[str, Tensor]) -> Any:
         return tree
     if isinstance(tree, Tensor | np.ndarray):
         name = str(len(tensors))
-        is_tensor = isinstance(tree, Tensor)
-        tensors[name] = (tree.detach() if is_tensor else torch.from_numpy(np.array(tree))).contiguous()
-        return {"tensor" if is_tensor else "array": name}
+        tensor = tree.detach() if isinstance(tree, Tensor) else torch.from_numpy(np.array(tree))
+        tensors[name] = tensor.contiguous()
+        return {"tensor" if isinstance(tree, Tensor) else "array": name}
     if isinstance(tree, dict):
         # JSON knows text keys only, and optimizers number their parameters.
         return {"dict": [[_take_apart(key, tensors), _take_apart(value, tensors)] for key, value in tree.items()]}
