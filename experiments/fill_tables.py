@@ -3,7 +3,8 @@
     python experiments/fill_tables.py            # write them
     python experiments/fill_tables.py --check    # say which page is stale, and fail
 
-A page marks a table's place with `<!-- name -->` and `<!-- /name -->`. No number of a table is typed by hand.
+A page marks a table's place with `<!-- name -->` and `<!-- /name -->`, and a number's with
+`<!--n recipe | encoder | method | column-->` and `<!--/n-->`. No number of a result is typed by hand.
 """
 
 from __future__ import annotations
@@ -265,7 +266,12 @@ def filled(text: str) -> str:
         name = match.group(1)
         return f"<!-- {name} -->\n\n{TABLES[name]()}\n\n<!-- /{name} -->"
 
-    return re.sub(r"<!-- ([a-z0-9-]+) -->\n.*?<!-- /\1 -->", fill, text, flags=re.DOTALL)
+    def fill_number(match: re.Match[str]) -> str:
+        where = [part.strip() for part in match.group(1).split("|")]
+        return f"<!--n {match.group(1)}-->{results.number(*where)}<!--/n-->"
+
+    text = re.sub(r"<!-- ([a-z0-9-]+) -->\n.*?<!-- /\1 -->", fill, text, flags=re.DOTALL)
+    return re.sub(r"<!--n (.+?)-->.*?<!--/n-->", fill_number, text)
 
 
 def main(check: bool) -> int:

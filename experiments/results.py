@@ -170,6 +170,19 @@ def headline() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def number(recipe: str, encoder: str, method: str, column: str) -> str:
+    """One number of a table, for a sentence: its mean with the interval, or its gain where the column ends in "gain"."""
+    name = column.removesuffix(" gain")
+    for group in of(recipe):
+        cell = {(cell.method, cell.column): cell for cell in found(group, recipe)}.get((method, name))
+        if group.encoder == encoder and cell is not None and cell.ours is not None:
+            if name == column:
+                return f"{cell.ours:.1f}" if cell.low is not None else f"{cell.ours:.3g}"
+            if cell.gain is not None:
+                return f"{cell.gain:+.1f} [{cell.gain_low:+.1f}, {cell.gain_high:+.1f}]"
+    raise KeyError(f"no run gave {recipe} | {encoder} | {method} | {column}")
+
+
 def _short(cell: Cell | None) -> str:
     if cell is None or cell.ours is None:
         return "not run"
