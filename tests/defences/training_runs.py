@@ -100,9 +100,8 @@ def trainer_for(
         **arguments,
     }
     made = RobustTrainingArguments(str(folder), **settings)
-    if made.fsdp:
+    if made.fsdp and made.device.type == "cpu":
         # accelerate offers FSDP for GPUs only, while torch has it for the CPU too.
-        assert made.device.type == "cpu"
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     model = tiny_model(dropout=dropout, dtype=dtype)
     return RobustTrainer(
