@@ -145,6 +145,12 @@ class SearchAttack(Attack):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.substitutions, Substitutions):
+            raise UnshakenError(f"substitutions is {self.substitutions!r}; give a set in Python, or --substitutions")
+        if not isinstance(self.goal, Goal):
+            raise UnshakenError(f"goal is {self.goal!r}; give a goal in Python, such as Targeted(1)")
+        if any(not hasattr(item, "check") for item in self.constraints or ()):
+            raise UnshakenError(f"constraints is {self.constraints!r}; give a tuple of constraints, in Python")
         if self.scoring not in SCORINGS:
             raise UnshakenError(f"scoring is {self.scoring!r}; it must be one of {', '.join(SCORINGS)}")
         for budget in ("query_budget", "time_budget"):

@@ -55,8 +55,7 @@ def reproduce(
     Every finished step is kept, and a run belongs to its settings: the same command continues where it was stopped, and
     recipes that share a training share it.
     """
-    from rich.console import Console
-
+    from unshaken.display import Console
     from unshaken.files import locked
     from unshaken.processes import Shard, alone
     from unshaken.recipes import Place, carry_out_all, load_recipe, plan, unfinished

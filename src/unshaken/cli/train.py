@@ -59,11 +59,10 @@ def train(
     cpu: Annotated[bool, typer.Option("--cpu", help="Leave GPUs alone.")] = False,
 ) -> None:
     """Fine-tune a classifier, keep the best checkpoint by validation data, and report on test data."""
-    from rich.console import Console
-
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.connections import parse as parse_connection
     from unshaken.defences import parse
+    from unshaken.display import Console
     from unshaken.processes import Shard
     from unshaken.recipes.determinism import make_deterministic
     from unshaken.recipes.fine_tuning import Plan, fine_tune

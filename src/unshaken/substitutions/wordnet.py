@@ -23,6 +23,7 @@ from unshaken.substitutions.base import Substitutions, content_hash
 from unshaken.substitutions.function_words import AUXILIARIES, DETERMINERS, is_function_word
 from unshaken.substitutions.inflection import PARTS_OF_SPEECH, possible_lemmas, regular
 
+CONTENT_SHA256 = "3e0ecbe972faf30e79fa82d65f4d142a934f528893a45b3fccf68f67a9b9ae8f"  # of the table's text, unpacked
 Sense = tuple[int, tuple[str, ...]]  # count in the corpora that WordNet's authors tagged, and the synonyms it adds
 
 
@@ -90,6 +91,12 @@ def table() -> Table:
     """The shipped table, read once a process."""
     packed = resources.files("unshaken.substitutions").joinpath("data/wordnet.txt.gz").read_bytes()
     raw = gzip.decompress(packed)
+    content = hashlib.sha256(raw).hexdigest()
+    if content != CONTENT_SHA256:
+        raise UnshakenError(
+            f"the WordNet table of this installation is not the one that was shipped (SHA-256 {content[:12]}..., "
+            f"expected {CONTENT_SHA256[:12]}...); reinstall unshaken"
+        )
     sections: dict[str, list[list[str]]] = {}
     for line in raw.decode("ascii").splitlines():
         if line.startswith("# "):
@@ -97,7 +104,7 @@ def table() -> Table:
         else:
             rows.append(line.split("\t"))
     return Table(
-        content=hashlib.sha256(raw).hexdigest(),
+        content=content,
         entries={(lemma, part): senses for lemma, part, senses in sections["synonyms"]},
         irregular={
             (lemma, part): dict(pair.split("=") for pair in forms.split(","))

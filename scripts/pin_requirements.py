@@ -1,0 +1,57 @@
+"""Write the tested versions with the SHA-256 of every file that may be installed for them.
+
+    python scripts/pin_requirements.py --torch-wheel torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl
+
+`requirements/cuda.txt` has PyPI's torch with all it brings for GPUs. `requirements/cpu.txt` has the CPU build of torch,
+which PyPI does not keep, by the files given. Both take their versions from `constraints.txt`. Needs uv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ALSO_ON_CPUS = {"setuptools"}  # torch needs it; a virtual environment has one of its own, so no constraint names it
+HEADING = "# Written by scripts/pin_requirements.py. pip install --require-hashes -r requirements/{name}.txt\n"
+
+
+def compiled() -> dict[str, str]:
+    """Package -> its entry with hashes, of everything the `test` extra needs."""
+    command = ["uv", "pip", "compile", "pyproject.toml", "--extra", "test", "--constraint", "constraints.txt"]
+    options = ["--generate-hashes", "--python-version", "3.11", "--no-header", "--no-annotate", "--no-emit-index-url"]
+    done = subprocess.run([*command, *options], cwd=ROOT, check=True, capture_output=True, text=True)
+    entries = re.findall(r"^\S+==[^\n]*\n(?:    [^\n]*\n)*", done.stdout, re.MULTILINE)
+    return {entry.split("==")[0]: entry for entry in entries}
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def cpu_torch(wheels: list[Path]) -> str:
+    versions = {wheel.name.split("-")[1] for wheel in wheels}
+    if len(versions) != 1:
+        raise SystemExit(f"give wheels of one version of torch, not of {', '.join(sorted(versions))}")
+    hashes = sorted(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
+    return " \\\n    ".join([f"torch=={versions.pop()}", *(f"--hash=sha256:{value}" for value in hashes)]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch-wheel", type=Path, action="append", required=True, help="a CPU build; once a platform")
+    wheels: list[Path] = parser.parse_args().torch_wheel
+    entries = compiled()
+    tested = {normalised(name) for name in re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.M)}
+    on_cpus = {name: entry for name, entry in entries.items() if name in tested | ALSO_ON_CPUS}
+    on_cpus["torch"] = cpu_torch(wheels)
+    for name, chosen in {"cuda": entries, "cpu": on_cpus}.items():
+        lines = "".join(chosen[key] for key in sorted(chosen))
+        (ROOT / "requirements" / f"{name}.txt").write_text(HEADING.format(name=name) + lines)
+
+
+if __name__ == "__main__":
+    main()
