@@ -75,12 +75,14 @@ def attempt() -> int:
     return _number("TORCHELASTIC_RESTART_COUNT", 0)
 
 
-def default_device() -> str:
-    """The GPU of this process among those it sees; the CPU where there is none."""
+def own_device(wanted: str | None = None) -> str:
+    """The device of this process: `wanted`, and of several GPUs the one of its rank where that does not say which."""
     import torch
 
+    if wanted not in (None, "cuda"):
+        return str(wanted)
     if not torch.cuda.is_available():
-        return "cpu"
+        return wanted or "cpu"
     if "LOCAL_RANK" not in os.environ:
         return "cuda"
     return f"cuda:{_number('LOCAL_RANK', 0) % torch.cuda.device_count()}"

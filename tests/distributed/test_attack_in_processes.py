@@ -16,7 +16,7 @@ from victims import WORD_LIST, bag_victim, labelled
 from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Transfer, Victim, WorstCase, gather
 from unshaken.attacks.parts import parts_of
 from unshaken.errors import UnshakenError
-from unshaken.processes import Shard, launch_id
+from unshaken.processes import Shard, launch_id, own_device
 
 TEXTS = [
     f"a {one} film with a {two} plot , number {n}"
@@ -105,12 +105,32 @@ def test_the_first_result_counts_and_an_error_only_where_there_is_no_other(tmp_p
     assert plain(AttackResults.from_jsonl(out)) == plain(whole)
 
 
+def test_a_kill_between_merging_and_removing_the_parts(tmp_path: Path) -> None:
+    victim = bag_victim()
+    examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
+    for rank in range(2):
+        PLAIN(victim, examples, out=out, shard=Shard(rank=rank, count=2))
+    parts = {part.path: part.path.read_bytes() for part in parts_of(out)}
+    whole = gather(PLAIN, out, examples, Shard(rank=0, count=2))
+    for count in (1, 3):
+        for path, content in parts.items():
+            path.write_bytes(content)
+        for rank in range(count):
+            found = PLAIN(victim, examples, out=out, resume=True, shard=Shard(rank=rank, count=count))
+        if count > 1:
+            found = gather(PLAIN, out, examples, Shard(rank=0, count=count))
+        assert found == AttackResults.from_jsonl(out) == whole
+        assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
 def test_parts_of_another_attack_are_refused(tmp_path: Path) -> None:
     victim = bag_victim()
     examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
     PLAIN(victim, examples, out=out, shard=Shard(rank=0, count=2))
-    with pytest.raises(UnshakenError, match=r"cannot resume .*attack was 'pwws' and is 'genetic'"):
-        GENETIC(victim, examples, out=out, resume=True)
+    for shard in (Shard(), Shard(rank=1, count=2)):
+        with pytest.raises(UnshakenError, match=r"cannot resume .*attack was 'pwws' and is 'genetic'"):
+            GENETIC(victim, examples, out=out, resume=True, shard=shard)
+    assert len(parts_of(out)) == 1
 
 
 def test_a_torn_part_is_said_and_its_example_attacked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,6 +196,29 @@ def test_ranks_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(UnshakenError, match="RANK='first'; it must be a whole number"):
         Shard.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus", "local_rank", "device"),
+    [
+        (None, 0, "1", "cpu"),
+        (None, 4, None, "cuda"),
+        (None, 4, "3", "cuda:3"),
+        ("cuda", 4, "3", "cuda:3"),
+        ("cuda", 0, "3", "cuda"),  # to fail with torch's message
+        (None, 1, "3", "cuda:0"),  # a scheduler shows each process its own GPU only
+        ("cuda:1", 4, "3", "cuda:1"),
+        ("cpu", 4, "3", "cpu"),
+    ],
+)
+def test_each_process_has_its_own_gpu(
+    wanted: str | None, gpus: int, local_rank: str | None, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    assert own_device(wanted) == device
 
 
 def test_shares_are_even_and_do_not_overlap() -> None:

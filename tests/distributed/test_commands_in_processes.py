@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,20 +74,25 @@ def kill_one(commands: list[Command], log: Path, victim: int, moment: float) -> 
     return hit
 
 
-@pytest.mark.parametrize("kills", [pytest.param(2, id="short"), pytest.param(20, id="long", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "read", "kills"),
+    [
+        pytest.param("attack", attacked, 2, id="attack-short"),
+        pytest.param("attack", attacked, 20, id="attack-long", marks=pytest.mark.slow),
+        pytest.param("evaluate", evaluated, 20, id="evaluate-long", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_rank_loses_only_what_it_had_not_finished(
-    model: list[str],
-    tmp_path: Path,
-    kills: int,
+    model: list[str], tmp_path: Path, name: str, read: Any, kills: int
 ) -> None:
     """After each kill another number of processes goes on; what was there before is there after."""
     log, stream, done, number = tmp_path / "log", random.Random(5), 0, 0
-    duration = finish(Command(words=["attack", *model, "--out", str(tmp_path / "one")]), log)
-    expected = attacked(tmp_path / "one")
+    duration = finish(Command(words=[name, *model, "--out", str(tmp_path / "one")]), log)
+    expected = read(tmp_path / "one")
     while done < kills:
         number += 1
         out, count = tmp_path / str(number), 2
-        words = ["attack", *model, "--out", str(out), "--resume"]
+        words = [name, *model, "--out", str(out), "--resume"]
         for _ in range(2):
             done += kill_one(ranks(count, *words), log, stream.randrange(count), stream.uniform(0.3, 1.2) * duration)
             count += 1
@@ -95,7 +101,7 @@ def test_a_killed_rank_loses_only_what_it_had_not_finished(
             finish(Command(words=words), log)
         else:
             run_all(ranks(count, *words), log)
-        assert differences(attacked(out), expected) == []
+        assert differences(read(out), expected) == []
         assert without_the_lock(out) == without_the_lock(tmp_path / "one")
         assert before <= finished(out)
     print(f"{done} kills")
@@ -104,10 +110,10 @@ def test_a_killed_rank_loses_only_what_it_had_not_finished(
 def finished(out: Path) -> set[tuple[str, str]]:
     """Attack and id of every whole line in a results file or a part of one."""
     found = set()
-    for path in out.glob("*.jsonl"):
+    for path in out.rglob("*.jsonl"):
         for line in path.read_text().splitlines(keepends=True)[1:]:
             if line.endswith("\n"):
-                found.add((path.name.split(".")[1], json.loads(line)["example_id"]))
+                found.add((re.sub(r"\.part-.*|\.jsonl", "", path.name), json.loads(line)["example_id"]))
     return found
 
 

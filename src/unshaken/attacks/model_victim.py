@@ -19,7 +19,7 @@ from unshaken.attacks.first_token import FirstTokenOnly
 from unshaken.attacks.victim import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.errors import UnshakenError
 from unshaken.pretrained import load as load_pretrained
-from unshaken.processes import default_device
+from unshaken.processes import own_device
 
 # Measured: beyond these sizes a forward pass gains nothing (GPU) or falls out of the caches (CPU).
 BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}
@@ -107,7 +107,7 @@ class ModelVictim(Victim):
         trust_remote_code: bool = False,
         **options: Any,
     ) -> ModelVictim:
-        device = device or default_device()
+        device = own_device(device)
         if isinstance(dtype, str):
             dtype = getattr(torch, dtype, None) or _unknown_dtype(dtype)
         trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}

@@ -46,7 +46,7 @@ class ResultsFile:
         try:
             if not flock(self._handle):
                 raise UnshakenError(f"{self.path} is being written by another process; wait for it, or name another")
-            self.finished = Merged(self.whole_path, header)
+            self.finished = Merged(self.whole_path, header, says=shard.leads)
             good = self.finished.good_bytes.get(self.path, 0)
             with writing(self.path):
                 os.ftruncate(self._handle, good)
@@ -55,6 +55,8 @@ class ResultsFile:
                 self._write(json_line(header))
         except BaseException:
             os.close(self._handle)
+            if not shard.is_whole:  # a part of a run that is not to be
+                self.path.unlink(missing_ok=True)
             raise
 
     def of(self, examples: Sequence[Example]) -> dict[str, AttackResult]:
@@ -90,22 +92,22 @@ class Merged:
     Attributes:
         rows: Results by example id.
         header: Of the first file that has one.
-        good_bytes: Of each file, how far it can be read: a torn last line is left out, which is said on stderr.
+        good_bytes: Of each file, how far it can be read: a torn last line is left out, which `says` says on stderr.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, header: dict[str, Any] | None = None, *, says: bool = False) -> None:
         self.path = path
         self.header = header
         self.rows: dict[str, AttackResult] = {}
         self.good_bytes: dict[Path, int] = {}
         self._parts = parts_of(path)
         for file in [*([path] if path.exists() else []), *(part.path for part in self._parts)]:
-            self._add(file)
+            self._add(file, says)
 
-    def _add(self, file: Path) -> None:
+    def _add(self, file: Path, says: bool) -> None:
         found, rows, good = read_results(file)
         self.good_bytes[file] = good
-        if not any(part.path == file and part.is_being_written() for part in self._parts):
+        if says and not any(part.path == file and part.is_being_written() for part in self._parts):
             say_if_torn(file, len(rows), good)
         if not found:
             return
