@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from unshaken.display import visible
 from unshaken.files import write_text
 from unshaken.reports.report import Report
 from unshaken.reports.results import CLEAN, Evaluation
@@ -63,7 +64,8 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
         subjects = tuple(f"{name} on " for item in evaluations for name in (report.name_of(item), item.model.method))
         flags = [check for check in report.flags if check.subject.startswith(subjects)]
         parts += [
-            f"- **{check.flag}**: {escape_markdown(check.evidence)}. {check.settle.capitalize()}." for check in flags
+            f"- **{check.flag}**: {escape_markdown(check.evidence)}. {escape_markdown(check.settle.capitalize())}."
+            for check in flags
         ]
     parts += ["## Limits", "\n".join(f"- {limit}" for limit in LIMITS)]
     parts += ["## Training", "```json\n" + _json(record) + "\n```"]
@@ -133,7 +135,7 @@ def _json(record: TrainingRecord) -> str:
     from unshaken.schema import encode
 
     # A fence inside a value would end the block.
-    return json.dumps(encode(record), indent=2, ensure_ascii=False).replace("```", "` ` `")
+    return visible(json.dumps(encode(record), indent=2, ensure_ascii=False)).replace("```", "` ` `")
 
 
 def _citations(record: TrainingRecord) -> list[str]:
