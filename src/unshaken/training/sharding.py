@@ -18,8 +18,11 @@ from unshaken.errors import UnshakenError
 
 def shard_layers(plugin: Any, model: nn.Module) -> None:
     """Tell accelerate's plugin what to shard, or say why it cannot be done."""
+    from accelerate.utils.versions import compare_versions
     from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
+    if compare_versions("accelerate", "<", "1.11.0"):
+        raise UnshakenError("accelerate before 1.11 cannot leave parameters out of FSDP2: update it, or train with DDP")
     if plugin.fsdp_version != 2:
         raise UnshakenError("FSDP 1 flattens parameters, which defences need by name: set fsdp_version to 2")
     if plugin.cpu_ram_efficient_loading:
