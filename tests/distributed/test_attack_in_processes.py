@@ -17,6 +17,8 @@ from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Transfer, Vic
 from unshaken.attacks.parts import parts_of
 from unshaken.errors import UnshakenError
 from unshaken.processes import Shard, launch_id, own_device
+from unshaken.reports import Report, evaluate
+from unshaken.reports.answers import answer_share, ask, gather_answers
 
 TEXTS = [
     f"a {one} film with a {two} plot , number {n}"
@@ -145,6 +147,53 @@ def test_a_torn_part_is_said_and_its_example_attacked_again(tmp_path: Path, caps
     assert f"the last line is damaged; the {len(lines) - 2} results before it are used" in capsys.readouterr().err
 
 
+def facts(report: Report) -> Any:
+    """A report without times."""
+    clock = ("seconds", "created", "environment")
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: strip(item) for key, item in value.items() if key not in clock}
+        return [strip(item) for item in value] if isinstance(value, list) else value
+
+    return strip(report.to_json())
+
+
+def test_evaluate_shares_answers_and_attacks(tmp_path: Path) -> None:
+    victim, asked = bag_victim(), []
+    examples = labelled(victim, TEXTS)
+    whole = evaluate(victim, examples, [PLAIN, WorstCase(attacks=(PLAIN, GENETIC))], out=tmp_path / "one")
+
+    def counting(texts: list[str]) -> Any:
+        asked.append(len(texts))
+        return victim.function(texts)  # type: ignore[attr-defined]
+
+    attacks = [PLAIN, WorstCase(attacks=(PLAIN, GENETIC))]
+    for rank in (2, 1, 0):
+        shard = Shard(rank=rank, count=3)
+        victim_here = Victim.from_callable(counting, 2, name="bag")
+        report = evaluate(victim_here, examples, attacks, out=tmp_path / "three", shard=shard)
+        assert bool(report.evaluations) == shard.leads
+        assert asked.pop(0) == sum(shard.owns(row.id) for row in examples)  # clean answers of its share come first
+        asked.clear()
+    assert facts(report) == facts(whole)
+    assert not list(tmp_path.rglob("*.part-*"))
+    with pytest.raises(UnshakenError, match="give out=FOLDER"):
+        evaluate(victim, examples, shard=Shard(rank=1, count=2))
+
+
+def test_the_first_process_answers_for_one_that_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unshaken.attacks.parts.GRACE", 0.1)
+    victim, path = bag_victim(), tmp_path / "answers.jsonl"
+    examples = labelled(victim, TEXTS)
+    for rank in range(2):
+        answer_share(victim, examples, path, Shard(rank=rank, count=2), resume=False)
+    part = parts_of(path)[0].path
+    lines = part.read_bytes().splitlines(keepends=True)
+    part.write_bytes(lines[0] + b"bent\n" + lines[2][:10])
+    assert gather_answers(victim, examples, path, Shard(rank=0, count=2), resume=False) == ask(victim, examples)
+
+
 WRITER = """
 import sys
 from unshaken.attacks import AttackResults
@@ -162,7 +211,7 @@ def test_the_first_process_waits_while_another_lives_and_says_when_it_died(
 ) -> None:
     for key, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "4243"}.items():
         monkeypatch.setenv(key, value)  # two machines
-    monkeypatch.setattr("unshaken.attacks.gathering.GRACE", 0.2)
+    monkeypatch.setattr("unshaken.attacks.parts.GRACE", 0.2)
     victim, out = bag_victim(), tmp_path / "run.jsonl"
     examples = labelled(victim, TEXTS)
     PLAIN(victim, examples, out=tmp_path / "other.jsonl")

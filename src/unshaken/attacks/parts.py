@@ -6,11 +6,18 @@ import glob
 import os
 import re
 import secrets
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from unshaken.files import flock
 from unshaken.processes import Shard, attempt, launch_id
+
+PATIENCE = 600.0  # seconds in which the slowest process must have loaded its model
+GRACE = 10.0  # seconds that a process which ended without its results has, to be started again
+POLL = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,3 +57,32 @@ def parts_of(whole: Path) -> list[Part]:
         if match:
             found.append(Part(path=path, launch=match[1], attempt=int(match[2]), rank=int(match[3])))
     return found
+
+
+def wait_for_others(whole: Path, shard: Shard, is_complete: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Return when the parts are complete, when every process has ended, or when nothing has moved for too long."""
+    others = set(range(shard.count)) - {shard.rank}
+    moved = said = time.monotonic()
+    last: object = None
+    while True:
+        parts = parts_of(whole)
+        writing = {part.rank for part in parts if part.is_being_written()}
+        unseen = others - {part.rank for part in parts if (part.launch, part.attempt) == (launch_id(), attempt())}
+        state = (writing, {part.path: part.path.stat().st_size for part in parts})
+        now = time.monotonic()
+        if writing or state != last:
+            moved = now
+        if not writing and state != last and is_complete():
+            return
+        if now - moved > (patience if unseen else min(GRACE, patience)):
+            return
+        last = state
+        if now - said > 30:
+            said = now
+            print(f"note: {whole.name}: waiting for {_named(unseen | writing)} of {shard.count}", file=sys.stderr)
+        time.sleep(POLL)
+
+
+def _named(ranks: set[int]) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f"process{'es' if len(ranks) > 1 else ''} {shown}"

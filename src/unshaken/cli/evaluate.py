@@ -37,7 +37,7 @@ def evaluate(
 ) -> None:
     """Measure models on clean and attacked examples, side by side, and write a report.
 
-    Under torchrun or accelerate launch the attacks' examples are shared between the processes.
+    Under torchrun or accelerate launch the examples are shared between the processes.
     """
     from unshaken.attacks.victim import Victim
     from unshaken.display import Console

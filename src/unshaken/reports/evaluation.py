@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unshaken.attacks.base import Attack, AttackResults, SearchAttack
 from unshaken.attacks.gathering import gather
 from unshaken.attacks.transfer import Transfer
@@ -23,6 +21,7 @@ from unshaken.examples import Examples
 from unshaken.files import locked
 from unshaken.processes import WHOLE, Shard
 from unshaken.reports import probes
+from unshaken.reports.answers import answer_share, ask, gather_answers, remove_parts, truncated
 from unshaken.reports.environment import environment, now
 from unshaken.reports.flags import SCORELESS
 from unshaken.reports.report import Report
@@ -58,8 +57,8 @@ def evaluate(
         seed: Of the samples that probes and rechecks draw; attacks have seeds of their own.
         recheck: Repeat each attack that climbs scores on this many examples under other scores.
         progress: Show a progress bar for each attack.
-        shard: The share of this process, where several attack together. They meet in `out`. The first also answers
-            the clean texts and repeats attacks, waits for the others, and returns the report; theirs is empty.
+        shard: The share of this process, where several attack together. They meet in `out`. The first waits
+            for the others, repeats attacks, and returns the report; theirs is empty.
 
     Example:
         >>> report = evaluate([plain, hardened], data.test, attacks=[PWWS(), Genetic()], out="runs/first")
@@ -92,7 +91,7 @@ def evaluate(
         ]
         if not shard.is_whole:  # all shares first, so that the first process waits for the others once
             for run in runs:
-                run.attack_share()
+                run.do_share()
         if not shard.leads:
             return Report(evaluations=())
         report = Report(evaluations=tuple(run.evaluation() for run in runs))
@@ -163,9 +162,11 @@ class _Run:
     def is_static(self) -> bool:
         return any(row.original is not None for row in self.examples)
 
-    def attack_share(self) -> None:
-        """This process's part of the attacks that are left, with no word to the other processes."""
+    def do_share(self) -> None:
+        """This process's part of the answers and attacks that are left, with no word to the other processes."""
         finished = self._finished()
+        if finished is None:
+            answer_share(self.victim, self.examples, self._answer_file, self.shard, resume=self.resume)
         known = {_key(run.attack, run.settings) for run in finished.attacks} if finished else set()
         for attack in () if self.is_static else self.attacks:
             key = _key(attack.name, _plain(attack.settings()))
@@ -177,6 +178,8 @@ class _Run:
     def evaluation(self) -> Evaluation:
         result = self._finished() or self._answers()
         self._keep(result)
+        if self.folder is not None:
+            remove_parts(self._answer_file)
         if self.is_static:
             return result
         visible = probes.visible_words(self.victim, self.examples)
@@ -200,10 +203,11 @@ class _Run:
 
     def _answers(self) -> Evaluation:
         start = time.perf_counter()
-        log_probabilities = self.victim.log_probabilities(self.examples.texts)  # (examples, classes)
-        answers = log_probabilities.argmax(-1)
-        confidence = np.exp(log_probabilities.max(-1))
-        cut = _truncated(self.victim, self.examples)
+        if self.shard.is_whole:
+            answers = ask(self.victim, self.examples)
+        else:
+            answers = gather_answers(self.victim, self.examples, self._answer_file, self.shard, resume=self.resume)
+        cut = truncated(self.victim, self.examples)
         predictions = tuple(
             Prediction(
                 id=row.id,
@@ -211,11 +215,11 @@ class _Run:
                 original=row.original,
                 label=int(row.label),
                 group=row.group,
-                prediction=int(answer),
-                confidence=float(sure),
+                prediction=answer.prediction,
+                confidence=answer.confidence,
                 truncated=None if cut is None else cut[number],
             )
-            for number, (row, answer, sure) in enumerate(zip(self.examples, answers, confidence, strict=True))
+            for number, (row, answer) in enumerate(zip(self.examples, answers, strict=True))
         )
         measured = probes.probe(self.victim, self.examples, self.seed)
         return Evaluation(
@@ -229,7 +233,7 @@ class _Run:
             ),
             predictions=predictions,
             attacks=(),
-            metrics=score(self.examples.metric, self.examples.labels, [int(answer) for answer in answers]),
+            metrics=score(self.examples.metric, self.examples.labels, [answer.prediction for answer in answers]),
             probes=measured,
             environment=environment(),
             seed=self.seed,
@@ -252,6 +256,11 @@ class _Run:
             truncated_swaps=probes.truncated_swaps(found, self.examples, visible),
             rechecks=(),
         )
+
+    @property
+    def _answer_file(self) -> Path:
+        assert self.folder is not None
+        return self.folder / "answers.jsonl"  # only its parts are ever written
 
     def _path(self, key: str) -> Path | None:
         return None if self.folder is None else self.folder / f"{key}.jsonl"
@@ -289,13 +298,3 @@ def _model_info(victim: Victim) -> ModelInfo:
         connection=getattr(getattr(model, "config", None), "connection", None),
         training=TrainingRecord.load(victim.name) if Path(victim.name).is_dir() else None,
     )
-
-
-def _truncated(victim: Victim, examples: Examples) -> list[bool] | None:
-    """Which examples are longer than the victim reads; None where it does not count tokens."""
-    tokenizer = getattr(victim, "tokenizer", None)
-    if tokenizer is None or not victim.max_length:
-        return None
-    columns = [list(column) for column in zip(*examples.texts, strict=True)]
-    lengths = tokenizer(*columns, truncation=False, verbose=False, return_attention_mask=False)["input_ids"]
-    return [len(ids) > victim.max_length for ids in lengths]

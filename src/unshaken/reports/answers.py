@@ -1,0 +1,87 @@
+"""What a model answers to clean texts. Several processes answer a share each; the first puts them together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unshaken.attacks.parts import new_part, parts_of, wait_for_others
+from unshaken.attacks.victim import Victim
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.files import flock, writing
+from unshaken.processes import Shard, launch_id
+from unshaken.schema import decode, parse_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    id: str
+    prediction: int
+    confidence: float
+
+
+def ask(victim: Victim, examples: Sequence[Example]) -> list[Answer]:
+    log_probabilities = victim.log_probabilities([row.texts for row in examples])  # (examples, classes)
+    return [
+        Answer(id=row.id, prediction=int(scores.argmax()), confidence=float(np.exp(scores.max())))
+        for row, scores in zip(examples, log_probabilities, strict=True)
+    ]
+
+
+def truncated(victim: Victim, examples: Examples) -> list[bool] | None:
+    """Which examples are longer than the victim reads; None where it does not count tokens."""
+    tokenizer = getattr(victim, "tokenizer", None)
+    if tokenizer is None or not victim.max_length:
+        return None
+    columns = [list(column) for column in zip(*examples.texts, strict=True)]
+    lengths = tokenizer(*columns, truncation=False, verbose=False, return_attention_mask=False)["input_ids"]
+    return [len(ids) > victim.max_length for ids in lengths]
+
+
+def answer_share(victim: Victim, examples: Examples, path: Path, shard: Shard, *, resume: bool) -> None:
+    """Answer what is left of this process's share, into a part of `path` of its own."""
+    known = _stored(path, resume)
+    part = new_part(path, shard)
+    with writing(part):
+        part.parent.mkdir(parents=True, exist_ok=True)
+        stream = part.open("w", encoding="utf-8")
+    with stream:
+        flock(stream.fileno())  # shows that this process lives
+        answers = ask(victim, [row for row in examples if shard.owns(row.id) and row.id not in known])
+        with writing(part):
+            stream.writelines(json.dumps(asdict(answer)) + "\n" for answer in answers)
+            stream.flush()
+
+
+def gather_answers(victim: Victim, examples: Examples, path: Path, shard: Shard, *, resume: bool) -> list[Answer]:
+    """The answers of all processes. What one that died did not answer is asked here."""
+    wait_for_others(path, shard, lambda: _stored(path, resume).keys() >= {row.id for row in examples})
+    known = _stored(path, resume)
+    known |= {answer.id: answer for answer in ask(victim, [row for row in examples if row.id not in known])}
+    return [known[row.id] for row in examples]
+
+
+def remove_parts(path: Path) -> None:
+    for part in parts_of(path):
+        part.path.unlink(missing_ok=True)
+
+
+def _stored(path: Path, resume: bool) -> dict[str, Answer]:
+    """Answers by id. A line that cannot be read is left out: its text is asked again."""
+    found: dict[str, Answer] = {}
+    for part in parts_of(path):
+        if not resume and part.launch != launch_id():
+            continue
+        for number, line in enumerate(part.path.read_bytes().splitlines(), start=1):
+            where = f"{part.path}: line {number}"
+            try:
+                answer = decode(Answer, parse_json(line, where), where)
+            except UnshakenError:
+                continue
+            found.setdefault(answer.id, answer)
+    return found
