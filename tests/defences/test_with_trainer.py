@@ -24,10 +24,10 @@ from unshaken.errors import UnshakenError
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
 
 
-def assert_same_training(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """Equal to a thousandth of the way from the start."""
+def assert_same_training(one: dict[str, Tensor], other: dict[str, Tensor], tolerance: float = 1e-3) -> None:
+    """Equal to a small share of the way from the start."""
     start = dict(tiny_model(dropout=0.0).state_dict())
-    assert largest_difference(one, other) < 1e-3 * largest_difference(one, start)
+    assert largest_difference(one, other) < tolerance * largest_difference(one, start)
 
 
 def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
@@ -69,7 +69,8 @@ def assert_as_one_process(folder: Path, cases: list[Case]) -> None:
             pieces = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
         expected = case.weights(folder, **pieces)
         for mode in ("ddp", "fsdp2"):
-            assert_same_training(load_file(folder / f"{mode}-{case.name}.safetensors"), expected)
+            found = load_file(folder / f"{mode}-{case.name}.safetensors")
+            assert_same_training(found, expected, case.tolerance)
 
 
 @pytest.mark.dist

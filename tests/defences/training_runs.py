@@ -39,6 +39,7 @@ class Case:
     connection: Connection | None = None
     dtype: torch.dtype = torch.float64
     settings: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = 1e-3  # of the way that training goes
 
     def weights(self, folder: Path, **arguments: Any) -> dict[str, Tensor]:
         options = {"dropout": 0.0, "dtype": self.dtype, "connection": self.connection, **self.settings, **arguments}
@@ -62,9 +63,16 @@ CASES = [
         make=lambda: FreeLB(init_magnitude=0),
         settings={"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
     ),
+    Case(  # FSDP2 also keeps weights and exchanges gradients in bfloat16, whose steps are 0.8 percent
+        name="bf16",
+        make=lambda: FreeLB(init_magnitude=0),
+        dtype=torch.float32,
+        settings={"bf16": True},
+        tolerance=2e-2,
+    ),
 ]
 # The short form: several backward passes, own parameters, weights read outside of a pass or swapped in it, solves.
-SHORT = ("standard", "freelb", "rift", "swap", "ptwd", "mixout", "im-bert", "implicit", "accumulated")
+SHORT = ("standard", "freelb", "rift", "swap", "ptwd", "mixout", "im-bert", "implicit", "accumulated", "bf16")
 
 
 def texts(count: int = 24) -> Examples:

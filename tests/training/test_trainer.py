@@ -253,6 +253,22 @@ def test_a_training_that_only_leaves_out_batches_ends(tmp_path, tokenizer, monke
         train(tmp_path, tokenizer, model=model, on_nonfinite="skip")
 
 
+def test_an_overflow_of_float16_is_the_scalers_until_its_scale_is_used_up(tmp_path, tokenizer, caplog):
+    trainer = RobustTrainer(network(), arguments(tmp_path), processing_class=tokenizer, train_dataset=reviews(32))
+    named = list(trainer.model.named_parameters())
+    for _, parameter in named:
+        parameter.grad = torch.full_like(parameter, torch.inf)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    trainer._guard.check_gradients(named)
+    assert "first at classifier.bias" in caplog.text
+    assert "float16 overflowed at loss scale 4" in caplog.text
+    assert all(parameter.grad.isinf().all() for _, parameter in named)  # the scaler sees them and leaves the step out
+    assert any("overflowed" in row for row in trainer.state.log_history)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    with pytest.raises(UnshakenError, match="step 1: the gradient is not finite"):
+        trainer._guard.check_gradients(named)
+
+
 def test_a_solve_that_diverges_is_counted_and_said_once(tmp_path, tokenizer, caplog):
     model = network()
     for weight in model.bert.encoder.layer[1].parameters():
