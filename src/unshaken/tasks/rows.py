@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from unshaken.errors import UnshakenError
@@ -56,6 +57,7 @@ def build_examples(
 
 def _examples(records: Iterable[Record], task: Task, split: str, source: str, *, strict: bool) -> Iterator[Example]:
     classes, number = _classes(task), 0
+    originals = [f"original_{column}" for column in task.columns]
     for record in _belonging(records, task):
         label = _label(record, task, classes, source)
         if label == UNLABELLED and task.drop_unlabelled:
@@ -68,7 +70,7 @@ def _examples(records: Iterable[Record], task: Task, split: str, source: str, *,
             texts=texts,
             label=label,
             group=None if group is None else str(group),
-            original=_original(record, texts, task, source),
+            original=_original(record, originals, texts, task, source),
         )
         number += 1
 
@@ -89,6 +91,9 @@ def is_unlabelled(examples: Examples, source: str) -> bool:
 
 
 def _belonging(records: Iterable[Record], task: Task) -> Iterator[Record]:
+    if not task.keep and not task.drop:
+        yield from records
+        return
     for record in records:
         kept = all(record.fields.get(key) == value for key, value in task.keep.items())
         dropped = any(record.fields.get(key) == value for key, value in task.drop.items())
@@ -106,7 +111,9 @@ def find_column(fields: Iterable[str], column: str, aliases: Sequence[str], sour
 
 
 def _text(record: Record, column: str, task: Task, source: str, *, strict: bool) -> str:
-    name = find_column(record.fields, column, task.aliases.get(column, ()), f"{source}, {record.where}")
+    name = column
+    if column not in record.fields:
+        name = find_column(record.fields, column, task.aliases.get(column, ()), f"{source}, {record.where}")
     text = record.fields[name]
     if not isinstance(text, str):
         raise UnshakenError(f"{source}: {record.where} has {type(text).__name__} in text column {name!r}, not text")
@@ -120,7 +127,7 @@ def _label(record: Record, task: Task, classes: Mapping[str, int], source: str) 
     value = next((record.fields[name] for name in names if name in record.fields), None)
     if task.is_regression:
         return _target(value, record, source)
-    return _class(value, task, classes, f"{source}: {record.where}")
+    return _class(value, task, classes, source, record)
 
 
 def _target(value: Any, record: Record, source: str) -> float:
@@ -132,7 +139,12 @@ def _target(value: Any, record: Record, source: str) -> float:
 
 def label_text(value: Any) -> str:
     """A label as text: 1, 1.0, "1" and " 1 " are one label, a missing one is empty."""
-    text = "" if value is None or value != value else str(value).strip()  # a missing number is NaN in Parquet
+    return "" if value is None or value != value else _normal(str(value))  # a missing number is NaN in Parquet
+
+
+@lru_cache(maxsize=4096)
+def _normal(label: str) -> str:
+    text = label.strip()
     if re.fullmatch(WHOLE, text):
         return str(int(text))  # not by float, which would make one label of two long ids
     if re.fullmatch(NUMBER, text) and float(text).is_integer():
@@ -149,7 +161,7 @@ def _classes(task: Task) -> dict[str, int]:
     return classes
 
 
-def _class(value: Any, task: Task, classes: Mapping[str, int], where: str) -> int:
+def _class(value: Any, task: Task, classes: Mapping[str, int], source: str, record: Record) -> int:
     """The class of a label given by name, by other name or by number; -1 where it is hidden."""
     text = label_text(value)
     if text in classes:
@@ -158,12 +170,14 @@ def _class(value: Any, task: Task, classes: Mapping[str, int], where: str) -> in
         return UNLABELLED
     if re.fullmatch(WHOLE, text) and 0 <= int(text) < len(task.label_names):
         return int(text)
-    raise UnshakenError(f"{where} has the unknown label {value!r}; {nearest(text, task.label_names)}")
+    hint = nearest(text, task.label_names)
+    raise UnshakenError(f"{source}: {record.where} has the unknown label {value!r}; {hint}")
 
 
-def _original(record: Record, texts: tuple[str, ...], task: Task, source: str) -> tuple[str, ...] | None:
+def _original(
+    record: Record, names: Sequence[str], texts: tuple[str, ...], task: Task, source: str
+) -> tuple[str, ...] | None:
     """The unperturbed texts: AdvGLUE gives `original_<column>` for the one text that an attack changed."""
-    names = [f"original_{column}" for column in task.columns]
     if not any(name in record.fields for name in names):
         return None
     return tuple(
