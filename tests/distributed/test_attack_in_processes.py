@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from victims import WORD_LIST, bag_victim, labelled
 
-from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Transfer, Victim, WorstCase, gather
+from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Transfer, Victim, WorstCase, gather, storage
 from unshaken.attacks.parts import parts_of
 from unshaken.errors import UnshakenError
 from unshaken.processes import Shard, launch_id, own_device
@@ -123,6 +123,25 @@ def test_a_kill_between_merging_and_removing_the_parts(tmp_path: Path) -> None:
             found = gather(PLAIN, out, examples, Shard(rank=0, count=count))
         assert found == AttackResults.from_jsonl(out) == whole
         assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_parts_that_are_merged_while_a_late_process_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = bag_victim()
+    examples, out = labelled(victim, TEXTS), tmp_path / "run.jsonl"
+    for rank in range(2):
+        PLAIN(victim, examples, out=out, shard=Shard(rank=rank, count=2))
+    read, seen = storage.read_results, []
+
+    def merged_meanwhile(path: Path) -> Any:
+        seen.append(path)
+        if len(seen) == 2:
+            monkeypatch.setattr(storage, "read_results", read)
+            gather(PLAIN, out, examples, Shard(rank=0, count=2))
+        return read(path)
+
+    monkeypatch.setattr(storage, "read_results", merged_meanwhile)
+    assert storage.Merged(out).rows.keys() == {row.id for row in examples}
+    assert seen[1] not in tmp_path.iterdir()
 
 
 def test_parts_of_another_attack_are_refused(tmp_path: Path) -> None:

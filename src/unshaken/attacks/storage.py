@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unshaken.attacks.parts import new_part, parts_of
+from unshaken.attacks.parts import Part, new_part, parts_of
 from unshaken.attacks.results import AttackResult, AttackResults, json_line, read_results, say_if_torn
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
@@ -98,11 +98,24 @@ class Merged:
     def __init__(self, path: Path, header: dict[str, Any] | None = None, *, says: bool = False) -> None:
         self.path = path
         self.header = header
+        self._parts: list[Part] = []
+        is_read = False
+        while not is_read:
+            is_read = self._read(says)
+
+    def _read(self, says: bool) -> bool:
+        """False where a part has vanished: the first process has just made one file of them, which is to be read."""
         self.rows: dict[str, AttackResult] = {}
         self.good_bytes: dict[Path, int] = {}
-        self._parts = parts_of(path)
-        for file in [*([path] if path.exists() else []), *(part.path for part in self._parts)]:
-            self._add(file, says)
+        self._parts = parts_of(self.path)
+        for file in [*([self.path] if self.path.exists() else []), *(part.path for part in self._parts)]:
+            try:
+                self._add(file, says)
+            except UnshakenError as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    return False
+                raise
+        return True
 
     def _add(self, file: Path, says: bool) -> None:
         found, rows, good = read_results(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -77,7 +78,10 @@ def _stored(path: Path, resume: bool) -> dict[str, Answer]:
     for part in parts_of(path):
         if not resume and part.launch != launch_id():
             continue
-        for number, line in enumerate(part.path.read_bytes().splitlines(), start=1):
+        content = b""
+        with contextlib.suppress(FileNotFoundError):  # the first process has done with it
+            content = part.path.read_bytes()
+        for number, line in enumerate(content.splitlines(), start=1):
             where = f"{part.path}: line {number}"
             try:
                 answer = decode(Answer, parse_json(line, where), where)
