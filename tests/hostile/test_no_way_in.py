@@ -350,3 +350,28 @@ def test_a_model_is_trusted_where_the_user_says_so(model_folder: Path, tmp_path:
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **cache}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert sprung.exists()
+
+
+FINGERPRINT = """
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from unshaken.attacks.state import state_of
+texts, labels = ["a good film", "a bad film", "fine", "poor plot"] * 3, [1, 0, 1, 0] * 3
+for model in (LogisticRegression(), LogisticRegression(C=2.0), RandomForestClassifier(3, random_state=0)):
+    print(state_of(make_pipeline(TfidfVectorizer(stop_words="english"), model).fit(texts, labels)).hex())
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_is_told_from_another_without_pickle() -> None:
+    """The same in every process, also where sets are walked in another order."""
+    found = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", FINGERPRINT]
+        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found.append(done.stdout.split())
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshaken.errors import UnshakenError
-from unshaken.files import locked
+from unshaken.files import locked, read_json, write_json
 from unshaken.processes import Shard
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from unshaken.reports import TrainingRecord
 
 MINILM = "minilm"
+PLAN_FILE = "plan.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +152,7 @@ def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
 
     source = resolve_model(name)
     labels = train.label_names or tuple(str(label) for label in range(train.num_labels))
-    names = (
+    names: dict[str, Any] = (
         {}
         if train.is_regression
         else {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
@@ -222,11 +224,14 @@ def _last_checkpoint(plan: Plan) -> str | None:
     if not has_checkpoints(folder):
         if plan.resume:
             _note(f"{folder} holds no checkpoint yet; training starts from the beginning")
+        if Shard.from_environment().leads:
+            write_json(folder / PLAN_FILE, _identity(plan))
         return None
     if not plan.resume:
         raise UnshakenError(
             f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out"
         )
+    _check_same_run(plan, folder / PLAN_FILE)
     found = last_complete(folder)
     for note in found.notes:
         _note(note)
@@ -234,6 +239,25 @@ def _last_checkpoint(plan: Plan) -> str | None:
         _note(f"{folder} holds no checkpoint that can be used; training starts from the beginning")
         return None
     return str(found.folder)
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    """What must be the same when a run goes on. Epochs and the like may change, at the user's risk."""
+    record = _record(plan, {}, 0, 0.0)
+    same = {key: record.details[key] for key in ("connection", "defence", "training_data")}
+    return {"base_model": record.base_model, "seed": record.seed, "task": record.task, **same}
+
+
+def _check_same_run(plan: Plan, path: Path) -> None:
+    if not path.is_file():
+        return
+    was, now = read_json(path), json.loads(json.dumps(_identity(plan)))
+    for key, value in now.items():
+        if was.get(key) != value:
+            raise UnshakenError(
+                f"{path.parent} holds another run: its {key.replace('_', ' ')} is {was.get(key)!r}, now {value!r}; "
+                "resume it as it was started, or name another --out"
+            )
 
 
 def _note(text: str) -> None:
