@@ -250,6 +250,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attacks-gpu": attacks_gpu,
     "results-totals": results.totals,
     "results-headline": results.headline,
+    "results-equal-clean-minilm": lambda: results.equal_clean("minilm", "ours-connections-6"),
     "results-im-bert": lambda: results.paper("im-bert"),
     "results-rift": lambda: results.paper("rift"),
     "results-ours": lambda: results.paper("ours"),

@@ -9,10 +9,11 @@ which runs.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -112,12 +113,27 @@ def section(name: str) -> str:
         lines += [f"Not run: no device time was left for it; `unshaken reproduce {name}` runs it.", ""]
     for group in ran:
         lines += [f"**{TITLES[group.encoder]}**", "", markdown(group.recipe(name), found(group, name)), ""]
-        lines += [_told(group, name), "", f"```\n{group.command(name)}\n```", ""]
+        lines += [*_at_chance(group, name), _told(group, name), "", f"```\n{group.command(name)}\n```", ""]
     if recipe.figure is not None and (IMAGES / f"{name}.png").is_file():
         lines += [f"![{recipe.title}](images/results/{name}.png)", ""]
     lines += [f"- {note}" for note in recipe.notes]
     lines += [f"- Not run: {absent.what}: {absent.why}." for absent in recipe.not_run]
     return "\n".join(lines).rstrip()
+
+
+def _at_chance(group: Group, name: str) -> list[str]:
+    """Models that learned nothing: what they do under attack says nothing about their method."""
+    recipe = group.recipe(name)
+    own = {column.name for column in recipe.measured if column.measure.attack is None and column.measure.on is None}
+    weak = [
+        f"{cell.method} ({cell.column})"
+        for cell in found(group, name)
+        if cell.column in own and cell.majority is not None and cell.low is not None and cell.low <= cell.majority
+    ]
+    if not weak:
+        return []
+    told = f"Learned nothing in this budget (clean accuracy no better than one label for all): {', '.join(weak)}."
+    return [f"**{told}**", ""]
 
 
 def _told(group: Group, name: str) -> str:
@@ -170,17 +186,68 @@ def headline() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def number(recipe: str, encoder: str, method: str, column: str) -> str:
-    """One number of a table, for a sentence: its mean with the interval, or its gain where the column ends in "gain"."""
-    name = column.removesuffix(" gain")
+def equal_clean(encoder: str, recipe: str) -> str:
+    """Each connection beside a plain model of the same clean accuracy: one trained on fewer rows, or a mix of two."""
+    columns = ("AdvGLUE", "PWWS", "Genetic")
+    plain = _by_method(encoder, "ours-equal-clean")
+    points = {row["Clean"].ours: row for row in plain.values() if row["Clean"].ours is not None}
+    curve = [(clean, points[clean]) for clean in sorted(points) if clean > 60]  # the weakest ones answer one label only
+    heading = ["connection", "Clean", *(part for name in columns for part in (name, f"{name}, plain"))]
+    lines = [heading, ["---"] * len(heading)]
+    for method, row in _by_method(encoder, recipe).items():
+        if any(row[name].ours is None for name in ("Clean", *columns)):
+            continue
+        cells_ = [f"{row['Clean'].ours:.1f}"]
+        for name in columns:
+            other = _between(curve, row["Clean"].ours, name)
+            cells_ += [f"{row[name].ours:.1f}", "none so weak" if other is None else f"{other:.1f}"]
+        lines.append([method, *cells_])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _by_method(encoder: str, recipe: str) -> dict[str, dict[str, Cell]]:
+    rows: dict[str, dict[str, Cell]] = {}
     for group in of(recipe):
-        cell = {(cell.method, cell.column): cell for cell in found(group, recipe)}.get((method, name))
+        if group.encoder == encoder:
+            for cell in found(group, recipe):
+                rows.setdefault(cell.method, {})[cell.column] = cell
+    return rows
+
+
+def _between(curve: list[tuple[float, dict[str, Cell]]], clean: float, name: str) -> float | None:
+    """What the plain curve has at this clean accuracy; its best point where the connection is more accurate still."""
+    if not curve or clean < curve[0][0] - 3:
+        return None
+    for (low, one), (high, other) in itertools.pairwise(curve):
+        if low <= clean <= high:
+            share = (clean - low) / (high - low)
+            return (1 - share) * one[name].ours + share * other[name].ours
+    return curve[0][1][name].ours if clean < curve[0][0] else curve[-1][1][name].ours
+
+
+def number(recipe: str, encoder: str, method: str, column: str) -> str:
+    """One number of a table, for a sentence.
+
+    `Genetic` is a mean, `Genetic gain` the difference from the recipe's reference with its interval, and
+    `Genetic gain over RIFT` the difference from another method.
+    """
+    name, gain, rival = column.partition(" gain")
+    rival = rival.removeprefix(" over ")
+    for group in of(recipe):
+        cell = _against(group, recipe, rival or group.recipe(recipe).baseline).get((method, name))
         if group.encoder == encoder and cell is not None and cell.ours is not None:
-            if name == column:
+            if not gain:
                 return f"{cell.ours:.1f}" if cell.low is not None else f"{cell.ours:.3g}"
             if cell.gain is not None:
                 return f"{cell.gain:+.1f} [{cell.gain_low:+.1f}, {cell.gain_high:+.1f}]"
     raise KeyError(f"no run gave {recipe} | {encoder} | {method} | {column}")
+
+
+@cache
+def _against(group: Group, name: str, reference: str) -> dict[tuple[str, str], Cell]:
+    recipe = replace(group.recipe(name), reference=reference)
+    compared = cells(recipe, kept(group.file), group.encoder, **group.options)
+    return {(cell.method, cell.column): cell for cell in compared}
 
 
 def _short(cell: Cell | None) -> str:
@@ -195,7 +262,7 @@ def paper(prefix: str) -> str:
 
 def totals() -> str:
     """How much was run in all."""
-    outcomes = [outcome for file in {group.file for group in groups()} for outcome in kept(file).values()]
+    outcomes = list({key: outcome for group in groups() for key, outcome in kept(group.file).items()}.values())
     finished = [outcome for outcome in outcomes if outcome.training]
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     training = sum(outcome.training["seconds"] for outcome in finished)

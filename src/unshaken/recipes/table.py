@@ -250,7 +250,7 @@ def _draws(seeds: int, examples: int, number: int) -> tuple[Any, Any]:
 def markdown(recipe: Recipe, found: Sequence[Cell]) -> str:
     """The table: ours with its interval; below it the paper's number with the difference between the two."""
     by_place = {(cell.method, cell.column): cell for cell in found}
-    encoders = list(recipe.paper_numbers)
+    encoders = list(dict.fromkeys(encoder for cell in found for encoder in cell.paper or {}))
     seeds = max((len(cell.seeds) for cell in found), default=0)
     lines = [["", *(column.name for column in recipe.columns)], ["---"] * (len(recipe.columns) + 1)]
     for method in recipe.methods:
