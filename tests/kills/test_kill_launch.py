@@ -40,7 +40,7 @@ def test_the_first_process_speaks_for_all(words: list[str], tmp_path: Path) -> N
     text = finish([*words, "--epochs", "1"], tmp_path / "run")
     assert text.count("note: validation is") == 1
     assert text.count("Report: ") == 1
-    (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+    (checkpoint,) = (tmp_path / "run" / "checkpoints").glob("checkpoint-*")
     assert {path.name for path in checkpoint.glob("process-*")} == {"process-0.safetensors", "process-1.safetensors"}
     model = {path.name for path in (tmp_path / "run" / "model").iterdir()}
     assert {"README.md", "unshaken_training.json", "model.safetensors"} <= model

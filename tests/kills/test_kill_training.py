@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import Command, finish, kill_and_resume, moments
+from harness import Command, finish, kill_and_resume, moments, start
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from unshaken.embedded import minilm_path
@@ -96,12 +96,21 @@ def test_equal_runs_give_equal_bytes(words: list[str], tmp_path: Path) -> None:
     assert digests[::2] == digests[1::2]
 
 
+def test_another_run_does_not_go_on_here(words: list[str], undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    changed = Command(words=[*train(words, undisturbed[0]).words, "--seed", "3", "--resume"])
+    process = start(changed, tmp_path / "log")
+    process.join()
+    assert process.exitcode == 2
+    assert "holds another run: its seed is 0, now 3; resume it as it was started" in (tmp_path / "log").read_text()
+
+
 def test_damaged_checkpoints_are_left_out_by_name(
     words: list[str], undisturbed: tuple[Path, float], tmp_path: Path
 ) -> None:
     expected, out, log = outcome(undisturbed[0]), tmp_path / "run", tmp_path / "log"
     shutil.copytree(undisturbed[0], out)
-    older, newer = sorted((out / "checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    checkpoints = (out / "checkpoints").glob("checkpoint-*")
+    older, newer = sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]))
     (newer / "seal.json").unlink()  # killed before the end
     finish(train(words, out), log, resume=True)
     assert f"note: {newer.name} is left out: its writing was cut off" in log.read_text()
