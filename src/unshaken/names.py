@@ -89,7 +89,7 @@ def literal(text: str) -> Any:
         return constants[text.lower()]
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: thousands of signs or brackets
         return text
 
 

@@ -7,6 +7,7 @@ lines. The short form tries some hundred inputs, the slow ones together more tha
 from __future__ import annotations
 
 import copy
+import io
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from targets import feed, targets
 
 SHORT = 25  # inputs a target
@@ -25,8 +27,9 @@ GUIDED = 4_000
 # What parsers trip over: ends of things, numbers that are none, characters that act.
 PIECES = (
     *(bytes([character]) for character in b"\",;:=.-+@[]{}()<>&#/\\\n\r\t\x00\xff"), b"null", b"true", b"NaN",
-    b"Infinity", b"-1", b"1e999", b"9" * 400, b"9" * 5000, b"[" * 3000, b"[" * 200_000, b"\xef\xbb\xbf", b"\\ud800",
-    b"\xe2\x80\xae", b"\xe2\x80\xa8", b"../../", b"os.path:join", b"__class__", b"\x1b[2J", b'""', b"\r\n\r\n",
+    b"Infinity", b"-1", b"1e999", b"9" * 400, b"9" * 5000, b"[" * 3000, b"[" * 200_000, b"-" * 3000, b"1+" * 9000,
+    b"\xef\xbb\xbf", b"\\ud800", b"\xe2\x80\xae", b"\xe2\x80\xa8", b"../../", b"os.path:join", b"__class__", b"\x1b[2J",
+    b'""', b"\r\n\r\n",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 2**62, 10**30, 10**400, 0.5, -1e308, float("nan"), float("inf"), "", " ", "x", "inf",
@@ -111,6 +114,28 @@ def test_a_valid_file_is_taken(name: str) -> None:
 @pytest.mark.parametrize("name", targets())
 def test_bad_input_ends_in_our_error(name: str) -> None:
     assert sum(fuzz(name, SHORT, derandomize=True).values()) >= SHORT
+
+
+@pytest.mark.parametrize("column", ["text", "label", "other"])
+def test_columns_of_strange_types(column: str) -> None:
+    """Types that Arrow has and Python has not, at their largest values: no fuzzer finds these by changing bytes."""
+    import pyarrow
+
+    strange = {
+        "nanoseconds": pyarrow.array([2**62, 1], pyarrow.timestamp("ns")),
+        "nowhere": pyarrow.array([1, 1], pyarrow.timestamp("s", tz="No/Where")),
+        "duration": pyarrow.array([2**62, 1], pyarrow.duration("s")),
+        "day": pyarrow.array([2**31 - 1, 1], pyarrow.date32()),
+        "map": pyarrow.array([[("a", 1)], []], pyarrow.map_(pyarrow.string(), pyarrow.int32())),
+        "bytes": pyarrow.array([b"\xff", b"x"]),
+        "decimal": pyarrow.array([1, 2], pyarrow.decimal128(38, 0)),
+        "nothing": pyarrow.nulls(2),
+    }
+    plain = {"text": pyarrow.array(["x", "y"]), "label": pyarrow.array([0, 1])}
+    for values in strange.values():
+        stream = io.BytesIO()
+        parquet.write_table(pyarrow.table({**plain, column: values}), stream)
+        feed("parquet", stream.getvalue())
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-
 ADDRESSES = {"_stop_words_id"}  # scikit-learn keeps places in memory there, which say nothing
 
 

@@ -166,7 +166,7 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
     pyarrow, _ = _pyarrow(path)
     try:
         yield
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UnshakenError(f"{path}: not a {kind} file, or a broken one ({reason})") from error
 
