@@ -16,7 +16,7 @@ from typing import Any, Literal
 from unshaken.errors import UnshakenError
 from unshaken.names import lookup, nearest
 from unshaken.recipes.runs import SETTINGS, Measure, Run, make_settings
-from unshaken.reports.schema import decode
+from unshaken.schema import decode
 
 Number = float | tuple[float, ...]  # a mean, or a mean with its deviation
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from unshaken.errors import UnshakenError
 from unshaken.files import read_json, write_text
 from unshaken.names import nearest
-from unshaken.reports.schema import decode
+from unshaken.schema import decode
 
 COUNTER_FITTED = "counter-fitted"
 What = Literal["accuracy", "gflops", "counted-gflops", "distance", "seconds", "cost", "features"]
