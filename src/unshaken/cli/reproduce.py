@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from unshaken.recipes import Job, Place, Recipe
 
 
+PATIENCE = 3600  # seconds without a finished step of any process
+
+
 def reproduce(
     names: Annotated[
         list[str], typer.Argument(help="Recipes (see `unshaken list recipes`) or TOML files of your own.")
@@ -90,12 +93,32 @@ def reproduce(
         own = [job for job in todo if shard.owns(job.run.key)]
         with alone():
             carry_out_all(own, place, workers=workers, report=lambda *event: _say(console, *event))
-        if shard.leads:
-            _print_results(recipes, name, options, place, console)
-    left = unfinished(own, place)
+        if not shard.leads:
+            return  # the first process reports, and ends the launch
+        if not shard.is_whole:
+            _wait_for_others(jobs, place, console)
+        _print_results(recipes, name, options, place, console)
+    left = unfinished(jobs, place)
     if left:
         console.print(f"{len(left)} trainings are unfinished; the same command goes on with them.", style="yellow")
         raise typer.Exit(1)
+
+
+def _wait_for_others(jobs: list[Job], place: Place, console: Console) -> None:
+    """Until every training is done or has failed; not for ever, since a process that died changes no file."""
+    told, changed = -1, time.time()
+    while True:
+        open_ = [
+            job for job in jobs if place.outcome(job.run).error is None and place.outcome(job.run).lacks(job.measures)
+        ]
+        latest = max((path.stat().st_mtime for path in place.runs.glob("*.json")), default=0.0)
+        changed = max(changed, latest)
+        if not open_ or time.time() > min(place.deadline + 60, changed + PATIENCE):
+            return
+        if len(open_) != told:
+            told = len(open_)
+            console.print(f"waiting for {told} trainings of other processes", style="dim")
+        time.sleep(1)
 
 
 def encoder_name(encoder: str) -> str:
