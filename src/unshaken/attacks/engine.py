@@ -82,8 +82,8 @@ class _Engine:
         frozen: tuple[int, ...],
         in_flight: int,
         *,
-        first: Sequence[Example],
-        has_answered: bool,
+        first: Sequence[Example] = (),
+        has_answered: bool = False,
     ) -> None:
         if in_flight < 1:
             raise UnshakenError(f"in_flight is {in_flight}; it must be at least 1")
