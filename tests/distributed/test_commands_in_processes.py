@@ -110,7 +110,7 @@ def test_a_killed_rank_loses_only_what_it_had_not_finished(
 def finished(out: Path) -> set[tuple[str, str]]:
     """Attack and id of every whole line in a results file or a part of one."""
     found = set()
-    for path in out.rglob("*.jsonl"):
+    for path in set(out.rglob("*.jsonl")) - set(out.rglob("answers.*")):
         for line in path.read_text().splitlines(keepends=True)[1:]:
             if line.endswith("\n"):
                 found.add((re.sub(r"\.part-.*|\.jsonl", "", path.name), json.loads(line)["example_id"]))
