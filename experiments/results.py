@@ -112,7 +112,12 @@ def section(name: str) -> str:
     if not ran:
         lines += [f"Not run: no device time was left for it; `unshaken reproduce {name}` runs it.", ""]
     for group in ran:
-        lines += [f"**{TITLES[group.encoder]}**", "", markdown(group.recipe(name), found(group, name)), ""]
+        lines += [
+            f"**{TITLES[group.encoder]}**",
+            "",
+            markdown(group.recipe(name), found(group, name), len(recipe.seeds)),
+            "",
+        ]
         lines += [*_at_chance(group, name), _told(group, name), "", f"```\n{group.command(name)}\n```", ""]
     if recipe.figure is not None and (IMAGES / f"{name}.png").is_file():
         lines += [f"![{recipe.title}](images/results/{name}.png)", ""]
@@ -253,7 +258,8 @@ def _against(group: Group, name: str, reference: str) -> dict[tuple[str, str], C
 def _short(cell: Cell | None) -> str:
     if cell is None or cell.ours is None:
         return "not run"
-    return f"{cell.ours:.1f} [{cell.low:.0f}, {cell.high:.0f}]" if cell.low is not None else f"{cell.ours:.4g}"
+    fewer = f", {len(cell.seeds)} of 3 seeds" if len(cell.seeds) < 3 else ""
+    return f"{cell.ours:.1f} [{cell.low:.0f}, {cell.high:.0f}]{fewer}" if cell.low is not None else f"{cell.ours:.4g}"
 
 
 def paper(prefix: str) -> str:

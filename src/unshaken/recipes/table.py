@@ -247,11 +247,15 @@ def _draws(seeds: int, examples: int, number: int) -> tuple[Any, Any]:
 # ------------------------------------------------------------------------------------------------------------ markdown
 
 
-def markdown(recipe: Recipe, found: Sequence[Cell]) -> str:
-    """The table: ours with its interval; below it the paper's number with the difference between the two."""
+def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) -> str:
+    """The table: ours with its interval; below it the paper's number with the difference between the two.
+
+    Args:
+        seeds: How many there should be, so that numbers of fewer are marked; the most that a number has where None.
+    """
     by_place = {(cell.method, cell.column): cell for cell in found}
     encoders = list(dict.fromkeys(encoder for cell in found for encoder in cell.paper or {}))
-    seeds = max((len(cell.seeds) for cell in found), default=0)
+    seeds = seeds or max((len(cell.seeds) for cell in found), default=0)
     lines = [["", *(column.name for column in recipe.columns)], ["---"] * (len(recipe.columns) + 1)]
     for method in recipe.methods:
         shown = [_shown(by_place[method.name, column.name], encoders, seeds) for column in recipe.columns]
