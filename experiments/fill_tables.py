@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import results
@@ -221,7 +223,32 @@ def attack_estimate(name: str) -> str:
     return caption(_machine(found)) + grid(heading, rows)
 
 
-NOT_MEASURED = "Not measured yet: `python benchmarks/attack_cost.py` makes the numbers."
+def attack_rates() -> str:
+    """What attacks took in the re-runs of the papers, MiniLM without a connection, and what a million texts would."""
+    costs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    devices, cuts = set(), set()
+    for file in sorted((HERE / "reproduce").glob("*.jsonl")):
+        for run in lines(file):
+            if run["error"] or run["run"]["encoder"] != "minilm" or run["run"]["settings"]["connection"] != "none":
+                continue
+            devices.update(run["environment"]["accelerators"])
+            cuts.add(str(run["run"]["settings"]["max_length"]))
+            for name, found in run["measured"].items():
+                task, attack, *variant = name.split()
+                if found["queries"] and len(variant) == 1:  # the count alone: the substitutions of the training
+                    costs[task, attack].append((found["queries"], found["seconds"] / len(found["held"])))
+    share = load("cpu/attack_cost.json")["estimates"][0]
+    rows = []
+    for (task, attack), found in sorted(costs.items()):
+        queries, cost = (median(column) for column in zip(*found, strict=True))
+        hours = share["largest_share"] * cost / 3600
+        rows.append([task, attack, str(len(found)), number(queries, 0), number(1 / cost, 0), number(hours, 2)])
+    texts = f"hours for {share['texts']:,} texts on {share['devices']}"
+    about = {"model": "MiniLM-L6", "device": ", ".join(sorted(devices)), "most tokens": ", ".join(sorted(cuts))}
+    return caption(about) + grid(["task", "attack", "runs", "queries", "examples/s", texts], rows)
+
+
+NOT_MEASURED = "Not measured yet: `python benchmarks/attack_cost.py --device cuda --bf16` makes the numbers."
 
 
 def _machine(found: dict[str, Any]) -> dict[str, Any]:
@@ -257,6 +284,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attack-cost-cpu": lambda: attack_cost("cpu/attack_cost.json"),
     "attack-cost-gpu": lambda: attack_cost("gpu/attack_cost.json"),
     "attack-fit": attack_fit,
+    "attack-rates": attack_rates,
     "attack-estimate-gpu": lambda: attack_estimate("gpu/attack_cost.json"),
     "swap-greed": lambda: trial_table([HERE / "defence_trial" / "swap-greed.jsonl"]),
 }
