@@ -82,7 +82,7 @@ def test_killed_thirty_times(words: list[str], undisturbed: tuple[Path, float], 
 
 def test_equal_runs_give_equal_bytes(words: list[str], tmp_path: Path) -> None:
     """In a forked process and in one of its own, whose hashes differ."""
-    deterministic = [*words, "--deterministic", "--epochs", "1"]
+    deterministic = [*words, "--deterministic", "--epochs", "1", "--save-steps", "5"]
     finish(Command(words=[*deterministic, "--out", str(tmp_path / "first")]), tmp_path / "log")
     command = [sys.executable, "-m", "unshaken", *deterministic, "--out", str(tmp_path / "second")]
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
@@ -94,6 +94,7 @@ def test_equal_runs_give_equal_bytes(words: list[str], tmp_path: Path) -> None:
         for run in ("first", "second")
     ]
     assert digests[::2] == digests[1::2]
+    assert {path.name for path in (tmp_path / "first" / "checkpoints").glob("checkpoint-*")} >= {"checkpoint-5"}
 
 
 def test_another_run_does_not_go_on_here(words: list[str], undisturbed: tuple[Path, float], tmp_path: Path) -> None:

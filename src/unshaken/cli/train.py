@@ -54,6 +54,9 @@ def train(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Equal bytes from equal runs on one machine; may be slower.")
     ] = False,
+    save_steps: Annotated[
+        int | None, typer.Option(min=1, help="Evaluate and save every so many steps instead of once an epoch.")
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="Leave GPUs alone.")] = False,
@@ -120,6 +123,7 @@ def train(
                 "on_nonfinite": on_nonfinite,
                 "use_cpu": cpu,
                 "report_to": "tensorboard" if tensorboard else "none",
+                **_saving(save_steps, has_validation=loaded.validation is not None),
             },
         )
     )
@@ -128,6 +132,14 @@ def train(
         with locked(out):
             held_out = loaded.test if loaded.test is not None else loaded.validation
             _report(run.folder, run.record, held_out, max_length, out, console)
+
+
+def _saving(steps: int | None, *, has_validation: bool) -> dict[str, Any]:
+    """When to save; the best checkpoint is known where each one was evaluated."""
+    if steps is None:
+        return {}
+    evaluation = {"eval_strategy": "steps", "eval_steps": steps} if has_validation else {}
+    return {"save_strategy": "steps", "save_steps": steps, **evaluation}
 
 
 def _leave_the_others() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
 from transformers.trainer_utils import get_last_checkpoint as _any_checkpoint
 
 from unshaken.errors import UnshakenError
@@ -81,16 +82,25 @@ def replaced_folder(path: Path | str) -> Iterator[Path]:
     filling, old = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.old")
     for leftover in (filling, old):  # of a run that was killed
         shutil.rmtree(leftover, ignore_errors=True)
-    filling.mkdir(parents=True)
-    try:
+    with whole_or_gone(filling, path):
+        filling.mkdir(parents=True)
         yield filling
-    except BaseException:
-        shutil.rmtree(filling, ignore_errors=True)
-        raise
     if path.exists():
         os.rename(path, old)
     os.rename(filling, path)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def whole_or_gone(folder: Path, name: Path, advice: str = "make room there") -> Iterator[None]:
+    """What cannot be written whole is removed, and said under its `name`."""
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise UnshakenError(f"cannot write {name}: {error}; {advice}") from error
+        raise
 
 
 def _checkpoints(folder: Path) -> Iterator[Path]:

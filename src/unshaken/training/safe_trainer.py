@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
@@ -59,7 +56,8 @@ class SafeTrainer(Trainer):
             shutil.rmtree(folder, ignore_errors=True)  # what a killed run left of it
         self.accelerator.wait_for_everyone()
         limit = self.args.save_total_limit
-        with _whole_or_gone(folder):
+        advice = "earlier checkpoints are whole: make room and continue with --resume"
+        with checkpoints.whole_or_gone(folder, folder, advice):
             self.args.save_total_limit = None  # no older checkpoint goes before this one is whole
             try:
                 super()._save_checkpoint(model, trial)
@@ -183,15 +181,3 @@ class SafeTrainer(Trainer):
 
     def _same_number_of_processes(self, checkpoint: str) -> bool:
         return len(list(Path(checkpoint).glob("process-*.safetensors"))) == int(self.args.world_size)
-
-
-@contextlib.contextmanager
-def _whole_or_gone(folder: Path) -> Iterator[None]:
-    """A checkpoint that cannot be written is removed, and said to be."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise UnshakenError(
-            f"cannot write {folder}: {error}; earlier checkpoints are whole: make room and continue with --resume"
-        ) from error
