@@ -94,7 +94,22 @@ def literal(text: str) -> Any:
 
 
 # Annotations are text, because every module has `from __future__ import annotations`.
-_NUMBERS: dict[Any, tuple[Any, str]] = {"int": (int, "a whole number"), "float": ((int, float), "a number")}
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "None": ((type(None),), "none"),
+}
+
+
+def _check_type(kind: str, spec: str, key: str, value: Any, annotation: Any) -> None:
+    """Refuse a value of another type than `int`, `float | None` and their like; other annotations are not looked at."""
+    parts = annotation.split(" | ") if isinstance(annotation, str) else []
+    if not parts or any(part not in _KINDS for part in parts):
+        return
+    if not any(isinstance(value, _KINDS[part][0]) and isinstance(value, bool) == (part == "bool") for part in parts):
+        wanted = " or ".join(_KINDS[part][1] for part in parts)
+        raise UnshakenError(f"{kind} {spec!r}: {key} is {value!r}; it takes {wanted}")
 
 
 def _call(kind: str, spec: str, factory: Any, options: dict[str, Any]) -> Any:
@@ -106,8 +121,7 @@ def _call(kind: str, spec: str, factory: Any, options: dict[str, Any]) -> Any:
     for key, value in options.items():
         if key not in known:
             raise UnshakenError(f"{kind} {spec!r} has no option {key!r}; {nearest(key, known)}")
-        if known[key] in _NUMBERS and (isinstance(value, bool) or not isinstance(value, _NUMBERS[known[key]][0])):
-            raise UnshakenError(f"{kind} {spec!r}: {key} is {value!r}; it takes {_NUMBERS[known[key]][1]}")
+        _check_type(kind, spec, key, value, known[key])
     try:
         return factory(**options)
     except UnshakenError:

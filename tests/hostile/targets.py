@@ -299,6 +299,14 @@ def spec(data: bytes) -> None:
             build(kind, part, tables.get(kind, ATTACKS))
 
 
+def protocol(data: bytes) -> None:
+    from unshaken.tasks import load_task
+
+    with stored("rows.csv", b"text,label\n" + b"".join(b"film %d,%d\n" % (n, n % 3) for n in range(40))) as path:
+        found = load_task(path, protocol=text_of(data))
+    assert all(found.splits.values())
+
+
 def layers(data: bytes) -> None:
     from unshaken.connections.backbones import parse_layers
 
@@ -527,6 +535,10 @@ def targets() -> dict[str, Fuzzed]:
         "recipe": Fuzzed(feed=recipe, seeds=(RECIPE,), form=TOML),
         "outcome": Fuzzed(feed=outcome, seeds=(_outcome_seed(),), form=JSON),
         "specs": Fuzzed(feed=spec, seeds=SPECS),
+        "protocol": Fuzzed(
+            feed=protocol,
+            seeds=(b"standard:held_out=0.5", b"low-resource:size=9,validation=6,balanced=true", b"balanced:size=3"),
+        ),
         "layers": Fuzzed(feed=layers, seeds=(b"all", b"4-6", b"1,3,5", b"encoder:1-2,decoder:all")),
         "task list": Fuzzed(feed=task_list, seeds=(b"sst2,advglue", b"reviews.csv, owner/name:config")),
         "connection": Fuzzed(feed=saved_connection, seeds=_connection_seeds(), form=JSON),

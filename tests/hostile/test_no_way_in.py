@@ -26,7 +26,7 @@ from unshaken.defences import parse as parse_defence
 from unshaken.errors import UnshakenError
 from unshaken.names import build
 from unshaken.recipes import load_recipe, plan
-from unshaken.recipes.work import attack_of, substitutions_of, training_rows
+from unshaken.recipes.inputs import attack_of, substitutions_of, training_rows
 from unshaken.reports import Report
 from unshaken.solvers import SOLVERS
 

@@ -163,6 +163,13 @@ class LowResource:
     validation: int | None = None
     balanced: bool = False
 
+    def __post_init__(self) -> None:
+        for rows in (self.size, self.validation):
+            if rows is not None and rows < 1:
+                raise UnshakenError(
+                    f"low-resource with size={self.size}, validation={self.validation}: at least 1 row each"
+                )
+
     def apply(self, data: TaskData, *, seed: int, folder: Path | None) -> TaskData:
         data = _reportable(replace(data, protocol="low-resource", seed=seed))
         pool = data.require("train")
@@ -181,6 +188,10 @@ class Balanced:
     """`Standard`, then as many training rows of each label: `size` in all, or as many as there are."""
 
     size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise UnshakenError(f"balanced with size={self.size}: at least 1 row, or None for as many as there are")
 
     def apply(self, data: TaskData, *, seed: int, folder: Path | None) -> TaskData:
         data = replace(Standard().apply(data, seed=seed, folder=folder), protocol="balanced")
