@@ -338,6 +338,7 @@ def test_a_broken_model_folder_is_one_line(model_folder: Path, name: str, conten
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_model_is_trusted_where_the_user_says_so(model_folder: Path, tmp_path: Path) -> None:
     """In a process of its own: transformers keeps the module it imported."""
     sprung = tmp_path / "sprung"

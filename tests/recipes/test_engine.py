@@ -29,8 +29,8 @@ from unshaken.recipes import (
     plan,
     unfinished,
 )
+from unshaken.recipes.inputs import attack_of, substitutions_of, training_rows
 from unshaken.recipes.runs import make_settings
-from unshaken.recipes.work import attack_of, substitutions_of, training_rows
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from unshaken.errors import UnshakenError
+from unshaken.recipes.inputs import attack_of, parse_parts, test_rows, training_rows
 from unshaken.recipes.runs import Measure, Run, Settings
 from unshaken.recipes.schedule import Job
-from unshaken.recipes.work import Place, attack_of, parse_parts, test_rows, training_rows
+from unshaken.recipes.work import Place
 
 SAMPLE = 20  # texts from which the size of a search space is taken
 

@@ -13,9 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unshaken.recipes.inputs import parse_parts
 from unshaken.recipes.recipe import Recipe
 from unshaken.recipes.runs import Measure, Outcome, Run
-from unshaken.recipes.work import Place, carry_out, parse_parts
+from unshaken.recipes.work import Place, carry_out
 
 Report = Callable[[int, int, Run, Outcome], None]  # (done, all, run, outcome)
 

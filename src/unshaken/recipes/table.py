@@ -282,9 +282,9 @@ def _shown(cell: Cell, encoders: Sequence[str], seeds: int) -> str:
     else:
         star = "\\*" if cell.significant else ""
         interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
-        number = f"{cell.ours:.4g}" if cell.low is None else f"{cell.ours:.1f}"
+        ours = f"{cell.ours:.4g}" if cell.low is None else f"{cell.ours:.1f}"
         fewer = f", {len(cell.seeds)} of {seeds} seeds" if len(cell.seeds) < seeds else ""
-        parts.append(f"{number}{star}{interval}{fewer}")
+        parts.append(f"{ours}{star}{interval}{fewer}")
     for encoder, number in (cell.paper or {}).items():
         difference = cell.difference(encoder)
         apart = "" if difference is None else f" ({difference:+.1f})"

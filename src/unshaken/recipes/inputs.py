@@ -1,0 +1,100 @@
+"""What the settings of a run name: rows, connection, defence, attack, substitutions. Never a class path or a file."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
+from unshaken.recipes.runs import COUNTER_FITTED, Measure, Run, Settings
+
+COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
+WITHOUT_FILES = ("wordnet", "typos")  # substitution sets that read nothing a recipe could choose
+FEATURE_EXAMPLES = 500  # RIFT, Figure 3
+
+
+def training_rows(settings: Settings, seed: int, data: Path | None) -> tuple[Examples, Examples | None]:
+    """Rows to train and to select on; where rows are limited, the paper's 8:2 between the two is kept."""
+    loaded = _task(settings.task, data, settings.protocol, seed)
+    train, validation = loaded.require("train"), loaded.validation
+    if settings.rows is not None and settings.rows < len(train):
+        train = train.sample(settings.rows, seed)
+        validation = None if validation is None else validation.sample(max(2, settings.rows // 4), seed)
+    return train, validation
+
+
+@functools.lru_cache(maxsize=16)
+def _task(name: str, data: Path | None, protocol: str, seed: int) -> Any:
+    from unshaken.names import lookup
+    from unshaken.tasks import TASKS, load_task
+
+    task = lookup("task", name, TASKS)  # by name alone: a recipe opens no file of its own choosing
+    return load_task(task.name, data=data if task.package is None else None, protocol=protocol, seed=seed)
+
+
+def parse_parts(settings: Settings) -> tuple[Any, Any]:
+    """Connection (or None) and defence of some settings; neither may be a class path."""
+    from unshaken.connections import parse as parse_connection
+    from unshaken.defences import parse as parse_defence
+
+    connection = parse_connection(
+        settings.connection,
+        layers=settings.layers,
+        solver=settings.solver,
+        gradient=settings.gradient,
+        form=settings.form,
+        theta=settings.theta,
+        step=settings.step,
+    )
+    return connection, parse_defence(settings.defence)
+
+
+def build(settings: Settings, data: Path | None) -> tuple[Any, Any]:
+    """The same, with the defence reading the substitution set of the settings."""
+    connection, defence = parse_parts(settings)
+    for part in defence.modules():
+        if hasattr(part, "substitutions"):
+            part.substitutions = substitutions_of(settings.substitutions, data)
+    return connection, defence
+
+
+@functools.lru_cache(maxsize=4)
+def substitutions_of(name: str, data: Path | None) -> Any:
+    from unshaken.names import build as make
+    from unshaken.substitutions import SUBSTITUTIONS, Dictionary
+
+    if name != COUNTER_FITTED:
+        if name.partition(":")[0] not in WITHOUT_FILES:
+            names = ", ".join([COUNTER_FITTED, *WITHOUT_FILES])
+            raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {names}")
+        return make("substitutions", name, SUBSTITUTIONS)
+    path = None if data is None else data / COUNTER_FITTED_FILE
+    if path is None or not path.is_file():
+        raise UnshakenError(
+            f"the counter-fitted substitutions are read from {COUNTER_FITTED_FILE} in the data folder, which has none; "
+            "put it there, or use substitutions=wordnet"
+        )
+    return Dictionary.load(path)
+
+
+def attack_of(spec: str | None, substitutions: str, data: Path | None) -> Any:
+    """The attack a recipe names, against the given substitution set; None for none."""
+    from unshaken.attacks import ATTACKS, SearchAttack
+    from unshaken.names import build as make
+
+    if spec is None:
+        return None
+    attack = make("attack", spec, ATTACKS)
+    if not isinstance(attack, SearchAttack):
+        raise UnshakenError(f"attack {spec!r} needs another model; a recipe names attacks on the model alone")
+    return replace(attack, substitutions=substitutions_of(substitutions, data))
+
+
+def test_rows(measure: Measure, run: Run, data: Path | None) -> Examples:
+    """The examples of a measurement: the same for every method and every seed, so that they can be paired."""
+    rows: Examples = _task(measure.on or run.settings.task, data, "standard", 0).require("test")
+    count = FEATURE_EXAMPLES if measure.what == "features" else measure.examples
+    return rows if count is None else rows.sample(count)
