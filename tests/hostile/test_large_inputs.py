@@ -195,7 +195,7 @@ def memory_to_read(folder: Path, suffix: str, count: int, *options: str) -> tupl
     return (after - before) / 1024, took
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", pytest.param(".parquet", marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, suffix: str) -> None:
     """200,000 rows held as examples take over 100 MB; drawn while reading they take next to nothing."""
     growth, _ = memory_to_read(tmp_path, suffix, 200_000)
