@@ -340,6 +340,7 @@ ROWS = [
     {"text": "It's a “GREAT” story, <br /> 3.5 of 5 😀", "label": "positive"},
     {"text": "日本語 and don't", "label": "negative"},
 ]
+SCORES = [{"text": f"film {number}", "label": number / 4} for number in range(8)]
 PAIRS = [
     {"premise": "a man eats", "hypothesis": "a man sleeps", "label": 2, "idx": 0},
     {"premise": "a dog runs", "hypothesis": "an animal moves", "label": 0, "idx": 1},
@@ -512,7 +513,7 @@ def targets() -> dict[str, Fuzzed]:
         "escapes": Fuzzed(feed=escapes, seeds=texts),
         "csv": Fuzzed(feed=own_file(".csv"), seeds=(CSV, CSV.replace(b",", b";"))),
         "tsv": Fuzzed(feed=own_file(".tsv"), seeds=(TSV,)),
-        "jsonl": Fuzzed(feed=own_file(".jsonl"), seeds=(lines(ROWS), lines(PAIRS)), form=LINES),
+        "jsonl": Fuzzed(feed=own_file(".jsonl"), seeds=(lines(ROWS), lines(PAIRS), lines(SCORES)), form=LINES),
         "json": Fuzzed(feed=own_file(".json"), seeds=(encoded(ROWS), encoded({"data": PAIRS})), form=JSON),
         "parquet": Fuzzed(
             feed=own_file(".parquet"),

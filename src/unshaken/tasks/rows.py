@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -132,9 +133,12 @@ def _label(record: Record, task: Task, classes: Mapping[str, int], source: str) 
 
 def _target(value: Any, record: Record, source: str) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise UnshakenError(f"{source}: {record.where} has the target {value!r}, not a number") from None
+        target = float(value)
+    except (TypeError, ValueError, OverflowError):
+        target = math.nan
+    if not math.isfinite(target):
+        raise UnshakenError(f"{source}: {record.where} has the target {value!r}, not a number")
+    return target
 
 
 def label_text(value: Any) -> str:
