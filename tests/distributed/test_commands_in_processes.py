@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import re
 import subprocess
@@ -134,3 +135,24 @@ def test_real_launchers(model: list[str], tmp_path: Path, launcher: str, name: s
     assert done.returncode == 0, done.stderr[-3000:]
     assert differences(read(tmp_path / "two"), read(tmp_path / "one")) == []
     assert without_the_lock(tmp_path / "two") == without_the_lock(tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_the_slurm_job(model: list[str], tmp_path: Path) -> None:
+    """The job as it is, on a cluster of one machine: `srun` runs the command here, `scontrol` names this host."""
+    finish(Command(words=["attack", *model, "--out", str(tmp_path / "one")]), tmp_path / "log")
+    for name, script in {"srun": 'exec "$@"', "scontrol": "echo 127.0.0.1"}.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    numbers = {"JOB_ID": "7", "JOB_NODELIST": "a", "NNODES": "1", "GPUS_ON_NODE": "2", "CPUS_PER_TASK": "2"}
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    job = Path(__file__).parents[2] / "configs" / "slurm" / "attack.sbatch"
+    done = subprocess.run(
+        ["bash", str(job), *model, "--out", str(tmp_path / "two")],
+        env={**os.environ, **{f"SLURM_{key}": value for key, value in numbers.items()}, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert differences(attacked(tmp_path / "two"), attacked(tmp_path / "one")) == []

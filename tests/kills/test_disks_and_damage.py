@@ -14,6 +14,7 @@ from tiny_commands import make_arguments
 from victims import WORD_LIST, bag_of_words, bag_victim, labelled
 
 from unshaken.attacks import PWWS, AttackResults, Victim
+from unshaken.attacks.storage import ResultsFile
 from unshaken.cli import main
 from unshaken.errors import UnshakenError
 from unshaken.processes import Shard
@@ -131,6 +132,17 @@ def test_a_second_run_on_one_folder(
             assert call(monkeypatch, name, *arguments, "--out", str(tmp_path)) == 2
             assert f"is in use by process {holder.pid} on " in capsys.readouterr().err
         holder.communicate(b"")
+
+
+def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
+    victim, out = bag_victim(), tmp_path / "run.jsonl"
+    examples = labelled(victim, TEXTS[:4])
+    with (
+        ResultsFile(out, ATTACK.no_results(victim).header(), resume=False, shard=Shard()),
+        pytest.raises(UnshakenError, match=r"run\.jsonl is being written by another process"),
+    ):
+        ATTACK(victim, examples, out=out, resume=True)
+    assert len(ATTACK(victim, examples, out=out, resume=True)) == 4
 
 
 @pytest.mark.parametrize("tail", [b'{"example_id": "e', b"\0" * 500, b'{"example_id": \xff"e1"}\n', b"}{\n"])

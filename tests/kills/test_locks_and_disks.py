@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -96,6 +97,15 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
         pass
     os.write(write, b".")
     os.waitpid(worker, 0)
+
+
+def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.warns(UserWarning, match="this file system has no locks"), locked(tmp_path):
+        pass
 
 
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path) -> None:
