@@ -96,9 +96,7 @@ def test_what_attack_prints(hostile: Report) -> None:
     changed = result(0, "success", swapped=f"fine{ESCAPES}")
     row = replace(changed, example_id=HOSTILE, original=(f"{HOSTILE} a good film",), swaps=())
     results = AttackResults(rows=(row, result(1, "failure")), attack=HOSTILE)
-    shown = printed(
-        coloured_diff(HOSTILE, row, (HOSTILE, HOSTILE)), summary_table(HOSTILE.replace("[", "("), ["x"], [results])
-    )
+    shown = printed(coloured_diff(HOSTILE, row, (HOSTILE, HOSTILE)), summary_table(HOSTILE, [HOSTILE], [results]))
     assert_only_colours(shown)
     assert r"\x1b" in shown
 

@@ -95,6 +95,7 @@ def summary_table(title: str, names: list[str], runs: list[AttackResults]) -> Ta
 
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     from unshaken.attacks import worst_of
 
@@ -102,7 +103,8 @@ def summary_table(title: str, names: list[str], runs: list[AttackResults]) -> Ta
     if len(runs) > 1:
         union = worst_of(runs, [row.example_id for row in runs[0]])
         rows.append(("worst case", replace(runs[0], rows=union, attack="worst-case")))
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    # Text, not str: a file's or an attack's name may hold what rich would read as markup.
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE, pad_edge=False)
     headings = ["attack", "clean", "under attack", "success", "queries", "changed"]
     if any(results.errors for results in runs):
         headings.append("errors")
@@ -110,8 +112,8 @@ def summary_table(title: str, names: list[str], runs: list[AttackResults]) -> Ta
         table.add_column(heading, justify="left" if heading == "attack" else "right", no_wrap=True)
     for name, results in rows:
         low, high = results.intervals["accuracy_under_attack"]
-        cells = [
-            name,
+        cells: list[Text | str] = [
+            Text(name),
             f"{results.clean_accuracy:.1%}",
             f"{results.accuracy_under_attack:.1%} ({low:.1%} to {high:.1%})",
             f"{results.success_rate:.1%} of {results.attacked}",
