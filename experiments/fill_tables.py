@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import attack_costs
 import results
 from defence_table import table as trial_table
 
@@ -141,118 +140,12 @@ def attacks_gpu() -> str:
     return caption(about) + grid([*heading, "share of forward-only throughput"], rows)
 
 
-def attack_cost(name: str) -> str:
-    """Measured costs by setting, and how far a fit to all the other settings misses each."""
-    if not (HERE / "benchmarks" / name).exists():
-        return NOT_MEASURED
-    found = load(name)
-    rows = [
-        [
-            row["attack"],
-            str(row["length"]),
-            str(row["candidates"]),
-            str(row["population"] or ""),
-            number(row["queries"], 0),
-            number(row["rows"], 0),
-            number(1 / row["seconds_per_example"], 2),
-            f"{row['left_out_error']:+.0%}",
-        ]
-        for row in found["rows"]
-    ]
-    heading = [
-        "attack",
-        "words",
-        "candidates",
-        "population",
-        "queries",
-        "distinct texts",
-        "examples/s",
-        "fit misses by",
-    ]
-    return caption(_machine(found)) + grid(heading, rows)
-
-
-def attack_fit() -> str:
-    """The three coefficients of the cost model, for each machine it was fitted on."""
-    files = [HERE / "benchmarks" / kind / "attack_cost.json" for kind in ("cpu", "gpu")]
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
-    rows = [
-        [
-            run["about"]["device"] + (", bfloat16" if run["about"]["bf16"] else ""),
-            *(
-                f"{1e6 * run['fit'][key]:.3g}"
-                for key in ("seconds_per_example", "seconds_per_query", "seconds_per_token")
-            ),
-            f"{run['fit']['median_error']:.0%}",
-            f"{run['fit']['largest_error']:.0%}",
-        ]
-        for run in found
-    ]
-    return grid(["machine", "a, us", "b, us", "c, us", "median miss", "largest miss"], rows)
-
-
-def attack_estimate(name: str) -> str:
-    if not (HERE / "benchmarks" / name).exists():
-        return NOT_MEASURED
-    found = load(name)
-    rows = [
-        [
-            row["name"],
-            str(row["length"]),
-            str(row["candidates"]),
-            f"{row['queries']:,}",
-            number(row["examples_per_second"], 2),
-            f"{row['texts']:,}",
-            str(row["devices"]),
-            f"{row['largest_share']:,}",
-            number(row["hours"], 1),
-        ]
-        for row in found["estimates"]
-    ]
-    heading = [
-        "attack",
-        "words",
-        "candidates",
-        "queries",
-        "examples/s, one device",
-        "texts",
-        "devices",
-        "largest share",
-        "hours at most",
-    ]
-    return caption(_machine(found)) + grid(heading, rows)
-
-
-def attack_rates() -> str:
-    """What attacks took in the re-runs of the papers, MiniLM without a connection, and what a million texts would."""
-    costs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    devices, cuts = set(), set()
-    for file in sorted((HERE / "reproduce").glob("*.jsonl")):
-        for run in lines(file):
-            if run["error"] or run["run"]["encoder"] != "minilm" or run["run"]["settings"]["connection"] != "none":
-                continue
-            devices.update(run["environment"]["accelerators"])
-            cuts.add(str(run["run"]["settings"]["max_length"]))
-            for name, found in run["measured"].items():
-                task, attack, *variant = name.split()
-                if found["queries"] and len(variant) == 1:  # the count alone: the substitutions of the training
-                    costs[task, attack].append((found["queries"], found["seconds"] / len(found["held"])))
-    share = load("cpu/attack_cost.json")["estimates"][0]
-    rows = []
-    for (task, attack), found in sorted(costs.items()):
-        queries, cost = (median(column) for column in zip(*found, strict=True))
-        hours = share["largest_share"] * cost / 3600
-        rows.append([task, attack, str(len(found)), number(queries, 0), number(1 / cost, 0), number(hours, 2)])
-    texts = f"hours for {share['texts']:,} texts on {share['devices']}"
-    about = {"model": "MiniLM-L6", "device": ", ".join(sorted(devices)), "most tokens": ", ".join(sorted(cuts))}
-    return caption(about) + grid(["task", "attack", "runs", "queries", "examples/s", texts], rows)
-
-
-NOT_MEASURED = "Not measured yet: `python benchmarks/attack_cost.py --device cuda --bf16` makes the numbers."
-
-
-def _machine(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found["about"].items() if key not in ("batch", "length")}
+def attack(found: attack_costs.Table | None) -> str:
+    """A table of the page on scaling, or how to measure what it needs."""
+    if found is None:
+        return "Not measured yet: `python benchmarks/attack_cost.py --device cuda --bf16` makes the numbers."
+    about, heading, rows = found
+    return (caption(about) if about else "") + grid(heading, rows)
 
 
 def caption(about: dict[str, Any]) -> str:
@@ -281,11 +174,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "results-im-bert": lambda: results.paper("im-bert"),
     "results-rift": lambda: results.paper("rift"),
     "results-ours": lambda: results.paper("ours"),
-    "attack-cost-cpu": lambda: attack_cost("cpu/attack_cost.json"),
-    "attack-cost-gpu": lambda: attack_cost("gpu/attack_cost.json"),
-    "attack-fit": attack_fit,
-    "attack-rates": attack_rates,
-    "attack-estimate-gpu": lambda: attack_estimate("gpu/attack_cost.json"),
+    "attack-fit": lambda: attack(attack_costs.fits()),
+    "attack-fit-gpu": lambda: attack(attack_costs.rerun_fits()),
+    "attack-rates": lambda: attack(attack_costs.rerun_rates()),
+    "attack-cost-cpu": lambda: attack(attack_costs.settings("cpu")),
+    "attack-cost-gpu": lambda: attack(attack_costs.settings("gpu")),
+    "attack-estimate-gpu": lambda: attack(attack_costs.estimates("gpu")),
     "swap-greed": lambda: trial_table([HERE / "defence_trial" / "swap-greed.jsonl"]),
 }
 
