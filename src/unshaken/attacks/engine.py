@@ -73,7 +73,12 @@ def run(
 
 
 class _Engine:
-    """Args: first: examples of which a word must be open to change. has_answered: the victim is known to work."""
+    """One run's searches.
+
+    Args:
+        first: Examples of which a word must be open to change; otherwise the substitutions are a mistake of the call.
+        has_answered: The victim is known to work, so that examples alone can be at fault.
+    """
 
     def __init__(
         self,
