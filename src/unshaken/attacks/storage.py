@@ -34,7 +34,6 @@ class ResultsFile:
     def __init__(self, path: Path | str, header: dict[str, Any], *, resume: bool, shard: Shard) -> None:
         self.whole_path = Path(path)
         self.path = self.whole_path if shard.is_whole else new_part(self.whole_path, shard)
-        self.is_whole = shard.is_whole
         own_launch = None if shard.is_whole else launch_id()
         earlier = [self.whole_path] if self.whole_path.exists() else []
         earlier += [part.path for part in parts_of(self.whole_path) if part.launch != own_launch]
