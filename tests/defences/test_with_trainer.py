@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,16 @@ import torch
 from safetensors.torch import load_file
 from tiny import tiny_model
 from torch import Tensor
-from training_runs import CASES, NOISELESS, SHORT, Case, trainer_for, weights_after, weights_without_noise
+from training_runs import (
+    CASES,
+    NOISELESS,
+    SHORT,
+    Case,
+    accuracy_under_attack,
+    trainer_for,
+    weights_after,
+    weights_without_noise,
+)
 
 from table import DefenceRow, defences
 from unshaken.defences import PTWD, FreeLB, Regulariser, Step
@@ -77,6 +87,9 @@ def assert_as_one_process(folder: Path, cases: list[Case]) -> None:
 def test_two_processes_train_as_one_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     two_processes(tmp_path)
     assert_as_one_process(tmp_path, [case for case in CASES if case.name in SHORT])
+    alone = accuracy_under_attack(tmp_path)
+    assert 0 < alone < 1
+    assert json.loads((tmp_path / "answers.json").read_text()) == [pytest.approx(alone)] * 2
     # Shards are saved whole, so one process can go on where two ended.
     (row,) = (row for row in defences() if row.name == "swap-informative")
     checkpoint = str(tmp_path / "fsdp2" / "checkpoint-4")

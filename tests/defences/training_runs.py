@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from tiny_texts import TEXTS, tokenizer
 from torch import Tensor
 
 from table import DefenceRow, defences
+from unshaken.attacks import PWWS
 from unshaken.connections import Connection, Implicit, Unrolled, connect
 from unshaken.defences import Defence, FreeLB, InformativeTerm, Standard
 from unshaken.defences.shards import whole
 from unshaken.examples import Example, Examples
 from unshaken.solvers import Anderson
+from unshaken.substitutions.dictionary import Dictionary
 from unshaken.training import ClassBalancedSampler, RobustTrainer, RobustTrainingArguments
 
 NOISELESS = [row for row in defences() if row.without_noise is not None]
@@ -179,6 +182,21 @@ def check_what_ranks_see(folder: Path) -> None:
         assert epochs[0] != epochs[1]
 
 
+def accuracy_under_attack(folder: Path) -> float:
+    """What selects a checkpoint: processes share the examples and get one answer."""
+    words = Dictionary(entries={"good": ["awful"], "bad": ["great"], "film": ["end"]})
+    trainer = RobustTrainer(
+        tiny_model(dropout=0.0, dtype=torch.float64),
+        RobustTrainingArguments(str(folder), use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False),
+        processing_class=tokenizer(),
+        train_dataset=texts(),
+        eval_dataset=texts(),
+        selection_attack=PWWS(substitutions=words),
+        selection_examples=20,
+    )
+    return float(trainer.evaluate()["eval_accuracy_under_attack"])
+
+
 def check_ranks_agree(row: DefenceRow, folder: Path) -> None:
     """Parameters of a defence live outside the wrapped model: ranks must still agree on them."""
     trainer = trainer_for(row.make(), folder, per_device_train_batch_size=4)
@@ -207,6 +225,9 @@ def main(target: Path, everything: bool) -> None:
     check_what_ranks_see(target / "run")
     for name in ("infobert", "swap-informative"):
         check_ranks_agree(named[name], target / "run")
+    answers: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(answers, accuracy_under_attack(target / "run"))
+    (target / "answers.json").write_text(json.dumps(answers))
     for mode, options in (("ddp", {}), ("fsdp2", {"fsdp": True, "fsdp_config": {"version": 2}})):
         for case in CASES:
             if everything or case.name in SHORT:
