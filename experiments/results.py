@@ -9,7 +9,6 @@ which runs.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -26,6 +25,8 @@ from unshaken.recipes.runs import read_outcomes
 HERE = Path(__file__).resolve().parent / "reproduce"
 IMAGES = HERE.parent.parent / "docs" / "images" / "results"
 SEEDS = 3  # for every claim
+STAR = "\\*"
+NEAR = 3  # points of clean accuracy within which two models are compared
 TITLES = {"minilm": "MiniLM-L6", "gte-small": "gte-small", "mpnet-base": "MPNet-base"}
 
 
@@ -128,7 +129,7 @@ def section(name: str) -> str:
 
 
 def _at_chance(group: Group, name: str) -> list[str]:
-    """Models that learned nothing: what they do under attack says nothing about their method."""
+    """Models that may have learned nothing: what they do under attack says nothing about their method."""
     recipe = group.recipe(name)
     own = {column.name for column in recipe.measured if column.measure.attack is None and column.measure.on is None}
     weak = [
@@ -138,7 +139,7 @@ def _at_chance(group: Group, name: str) -> list[str]:
     ]
     if not weak:
         return []
-    told = f"Learned nothing in this budget (clean accuracy no better than one label for all): {', '.join(weak)}."
+    told = f"Clean accuracy that cannot be told from one label for all, in this budget: {', '.join(weak)}."
     return [f"**{told}**", ""]
 
 
@@ -193,42 +194,48 @@ def headline() -> str:
 
 
 def equal_clean(encoder: str, recipe: str) -> str:
-    """Each connection beside a plain model of the same clean accuracy: one trained on fewer rows, or a mix of two."""
-    columns = ("AdvGLUE", "PWWS", "Genetic")
-    plain = _by_method(encoder, "ours-equal-clean")
-    points = {row["Clean"].ours: row for row in plain.values() if row["Clean"].ours is not None}
-    curve = [(clean, points[clean]) for clean in sorted(points) if clean > 60]  # the weakest ones answer one label only
-    heading = ["connection", "Clean", *(part for name in columns for part in (name, f"{name}, plain"))]
-    lines = [heading, ["---"] * len(heading)]
-    for method, row in _by_method(encoder, recipe).items():
-        if any(row[name].ours is None for name in ("Clean", *columns)):
-            continue
-        cells_ = [f"{row['Clean'].ours:.1f}"]
-        for name in columns:
-            other = _between(curve, row["Clean"].ours, name)
-            cells_ += [f"{row[name].ours:.1f}", "none so weak" if other is None else f"{other:.1f}"]
-        lines.append([method, *cells_])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _by_method(encoder: str, recipe: str) -> dict[str, dict[str, Cell]]:
-    rows: dict[str, dict[str, Cell]] = {}
+    """Each connection less the plain model nearest to it in clean accuracy, trained on fewer rows: paired, by seeds."""
+    heading = ["connection", "Clean", "plain model", "Clean, less plain"]
     for group in of(recipe):
-        if group.encoder == encoder:
-            for cell in found(group, recipe):
-                rows.setdefault(cell.method, {})[cell.column] = cell
-    return rows
+        if group.encoder == encoder and "ours-equal-clean" in group.recipes:
+            break
+    else:
+        raise KeyError(f"no group of {encoder} ran both {recipe} and ours-equal-clean")
+    plain = group.recipe("ours-equal-clean")
+    weaker = [method for method in plain.methods if "rows" in method.settings]  # "all rows" are those of --limit
+    connections = group.recipe(recipe)
+    both = replace(connections, methods=(*connections.methods, *weaker), columns=plain.columns, reference=None)
+    clean = {
+        cell.method: cell
+        for cell in cells(both, kept(group.file), group.encoder, **group.options)
+        if cell.column == "Clean" and cell.ours is not None
+    }
+    learned = [method for method in weaker if clean[method.name].low > clean[method.name].majority]
+    lines = []
+    for method in connections.methods:
+        if method.name == connections.baseline or method.name not in clean:
+            continue
+        ours = clean[method.name].ours
+        nearest = min(learned, key=lambda other: abs(clean[other.name].ours - ours))
+        row = [method.name, f"{ours:.1f}"]
+        if abs(clean[nearest.name].ours - ours) > NEAR:
+            lines.append([*row, "none so weak", *([""] * len(plain.columns))])
+            continue
+        pair = replace(both, methods=(method, nearest), reference=nearest.name)
+        found_ = {
+            cell.column: cell
+            for cell in cells(pair, kept(group.file), group.encoder, **group.options)[: len(plain.columns)]
+        }
+        lines.append([*row, nearest.name, *(_gain(found_[column.name]) for column in plain.columns)])
+    heading += [column.name for column in plain.columns if column.name != "Clean"]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [heading, ["---"] * len(heading), *lines])
 
 
-def _between(curve: list[tuple[float, dict[str, Cell]]], clean: float, name: str) -> float | None:
-    """What the plain curve has at this clean accuracy; its best point where the connection is more accurate still."""
-    if not curve or clean < curve[0][0] - 3:
-        return None
-    for (low, one), (high, other) in itertools.pairwise(curve):
-        if low <= clean <= high:
-            share = (clean - low) / (high - low)
-            return (1 - share) * one[name].ours + share * other[name].ours
-    return curve[0][1][name].ours if clean < curve[0][0] else curve[-1][1][name].ours
+def _gain(cell: Cell) -> str:
+    if cell.gain is None:
+        return "not run"
+    told = f"{cell.gain:+.1f}{STAR if cell.significant else ''} [{cell.gain_low:+.1f}, {cell.gain_high:+.1f}]"
+    return told if cell.gain_seeds > 1 else f"{told}, one seed"
 
 
 def number(recipe: str, encoder: str, method: str, column: str) -> str:
@@ -245,7 +252,7 @@ def number(recipe: str, encoder: str, method: str, column: str) -> str:
             if not gain:
                 return f"{cell.ours:.1f}" if cell.low is not None else f"{cell.ours:.3g}"
             if cell.gain is not None:
-                return f"{cell.gain:+.1f} [{cell.gain_low:+.1f}, {cell.gain_high:+.1f}]"
+                return _gain(cell).replace(STAR, "")
     raise KeyError(f"no run gave {recipe} | {encoder} | {method} | {column}")
 
 

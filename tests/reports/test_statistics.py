@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from unshaken.errors import UnshakenError
-from unshaken.reports.statistics import aggregate, bootstrap, holm, mcnemar, paired_bootstrap, wilson
+from unshaken.reports.statistics import (
+    aggregate,
+    bootstrap,
+    holm,
+    mcnemar,
+    over_seeds_and_examples,
+    paired_bootstrap,
+    wilson,
+)
 
 
 @settings(deadline=None)
@@ -131,6 +139,57 @@ def test_aggregate_of_one_seed_claims_no_spread():
     assert found.mean == 0.5
     assert found.std is None
     assert found.interval is None
+
+
+def test_seeds_that_agree_leave_the_t_interval_over_examples():
+    row = np.random.default_rng(0).random(50)
+    expected = stats.t.interval(0.95, 49, row.mean(), stats.sem(row))
+    for seeds in (1, 3):
+        found = over_seeds_and_examples([np.tile(row, (seeds, 1))])
+        assert (found.low, found.high) == pytest.approx(expected)
+
+
+def test_examples_that_agree_leave_the_t_interval_over_seeds():
+    values = [0.5, 0.6, 0.8]
+    found = over_seeds_and_examples([np.tile(values, (40, 1)).T])
+    expected = aggregate(values).interval
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_a_seed_effect_that_columns_share_is_not_averaged_away():
+    values = np.array([0.5, 0.6, 0.8])
+    same = over_seeds_and_examples([np.tile(values, (40, 1)).T] * 2)
+    against = over_seeds_and_examples([np.tile(values, (40, 1)).T, np.tile(1 - values, (40, 1)).T])
+    assert same.high - same.low == pytest.approx(2 * (aggregate(list(values)).interval.high - values.mean()), rel=1e-6)
+    assert against.high - against.low == pytest.approx(0, abs=1e-6)
+
+
+def test_unknown_results_are_left_out():
+    table = np.random.default_rng(0).random((3, 30))
+    gaps = np.hstack([table, np.full((3, 5), np.nan)])
+    assert over_seeds_and_examples([gaps]) == over_seeds_and_examples([table])
+    one = over_seeds_and_examples([[[1.0], [0.0]]])
+    assert (one.estimate, one.low, one.high) == (0.5, -np.inf, np.inf)  # one example says nothing about others
+
+
+@pytest.mark.parametrize("seed_deviation", [0.005, 0.02, 0.04])
+def test_three_seeds_cover_at_their_level(seed_deviation):
+    """Differences of two models, at 15% and 25%, with examples both find hard and seeds that differ by some points."""
+    rng = np.random.default_rng(0)
+
+    def answers(share, examples):
+        at = stats.norm.ppf(share)
+        seeds = (seed_deviation / stats.norm.pdf(at)) ** 2
+        noise = rng.standard_normal((3, 200)) * 0.2**0.5
+        return at + rng.standard_normal((3, 1)) * seeds**0.5 + examples * (0.8 - seeds) ** 0.5 + noise > 0
+
+    covered, tables = 0, 500
+    for _ in range(tables):
+        shared, own = rng.standard_normal((2, 200))
+        table = answers(0.25, 0.75 * shared + (1 - 0.75**2) ** 0.5 * own) * 1.0 - answers(0.15, shared)
+        found = over_seeds_and_examples([table])
+        covered += found.low <= 0.1 <= found.high
+    assert 0.90 * tables <= covered <= 0.995 * tables
 
 
 @settings(deadline=None)  # the first call imports statsmodels

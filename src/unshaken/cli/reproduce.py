@@ -62,6 +62,7 @@ def reproduce(
     from unshaken.files import locked
     from unshaken.processes import Shard, alone
     from unshaken.recipes import Place, carry_out_all, load_recipe, plan, unfinished
+    from unshaken.recipes.results import require_extras
 
     console = Console()
     recipes = [load_recipe(name) for name in names]
@@ -88,6 +89,7 @@ def reproduce(
     if dry_run:
         _print_plan(jobs, todo, place, console)
         return
+    require_extras(recipes)
     shard = Shard.from_environment()
     with locked(out):
         own = [job for job in todo if shard.owns(job.run.key)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,17 @@ class Saved:
 
     paths: tuple[Path, ...]
     terminal: Any
+
+
+def require_extras(recipes: Sequence[Recipe]) -> None:
+    """Refuse before hours are spent what the page at their end would need."""
+    needed = {"scipy"}
+    for recipe in recipes:
+        if recipe.figure is not None:
+            needed |= {"matplotlib", "sklearn"} if recipe.figure.kind == "feature-map" else {"matplotlib"}
+    missing = sorted(name for name in needed if importlib.util.find_spec(name) is None)
+    if missing:
+        raise UnshakenError(f"the results need {' and '.join(missing)}: pip install 'unshaken[report]'")
 
 
 def save_results(

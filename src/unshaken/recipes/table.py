@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import fmean, stdev
 from typing import Any
 
 from unshaken.recipes.recipe import Column, Method, Number, Recipe
 from unshaken.recipes.runs import Outcome
 from unshaken.recipes.schedule import at_most
+from unshaken.reports.statistics import over_seeds_and_examples, wilson
 from unshaken.reports.views import escape_markdown
 
-RESAMPLES = 2_000
 UNITS = {"gflops": "gflops", "counted-gflops": "counted_gflops", "seconds": "seconds", "cost": "cost"}
 
 
@@ -23,9 +22,11 @@ class Cell:
 
     Attributes:
         ours: Mean over seeds, in percent for accuracies; None where nothing was run.
-        low: Lower end of the 95% interval: examples and seeds drawn again with replacement.
+        low: Lower end of the 95% interval of the mean over other seeds and other examples; over other examples alone
+            where there is one seed.
         deviation: Between seeds; None for one seed.
         gain: Ours less the reference method's on the same examples and seeds, with its interval.
+        gain_seeds: How many seeds both have.
         majority: What always answering the most frequent label gives, in percent.
         paper: Paper's encoder -> its number.
         why: Why there is no number of ours.
@@ -40,6 +41,7 @@ class Cell:
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
+    gain_seeds: int = 0
     majority: float | None = None
     examples: int | None = None
     seeds: tuple[int, ...] = ()
@@ -48,8 +50,10 @@ class Cell:
 
     @property
     def significant(self) -> bool:
-        """Whether the gain's interval leaves out zero."""
-        return self.gain_low is not None and self.gain_high is not None and (self.gain_low > 0 or self.gain_high < 0)
+        """Whether the gain's interval leaves out zero. One training of each says nothing about their methods."""
+        if self.gain_low is None or self.gain_high is None or self.gain_seeds < 2:
+            return False
+        return self.gain_low > 0 or self.gain_high < 0
 
     def difference(self, encoder: str) -> float | None:
         """Ours less the paper's."""
@@ -115,14 +119,15 @@ class _View:
         if column.worst_of:
             attacks = [self._marks(method, part) for part in self._parts(column)]
             seeds = set.intersection(*(set(attack) for attack in attacks))
-            return {seed: _worst([attack[seed] for attack in attacks]) for seed in sorted(seeds)}
+            worst = {seed: _worst([attack[seed] for attack in attacks]) for seed in sorted(seeds)}
+            return {seed: marks for seed, marks in worst.items() if marks.strip("?")}
         found = {}
         for seed in self.seeds:
             outcome = self._outcome(method, column, seed)
             if outcome is not None:
                 key = at_most(column.measure, *self.limits).key(outcome.run.settings.task)
                 marks = outcome.measured[key].marks(column.measure.group) if key in outcome.measured else ""
-                if marks:
+                if marks.strip("?"):  # something is known
                     found[seed] = marks
         return found
 
@@ -186,21 +191,24 @@ def _table(marks: Mapping[int, str], seeds: Sequence[int]) -> Any:
 
 
 def _shares(columns: Sequence[Mapping[int, str]]) -> dict[str, Any]:
-    """Mean over seeds (and columns), its two-level bootstrap interval, and the deviation between seeds."""
+    """Mean over seeds (and columns), its interval, and the deviation between seeds."""
     import numpy as np
 
     seeds = sorted(set.intersection(*(set(column) for column in columns)))
     if not seeds:
         return {}
     tables = [_table(column, seeds) for column in columns]
+    examples = sum(table.shape[1] for table in tables)
     by_seed = np.mean([np.nanmean(table, axis=1) for table in tables], axis=0)
-    low, high = np.percentile(_resampled(tables), [2.5, 97.5])
+    found = over_seeds_and_examples(tables)
+    if found.low == found.high:  # all answers right, or all wrong: others may not be
+        found = wilson(round(found.estimate * examples), examples)
     return {
         "ours": 100 * float(by_seed.mean()),
-        "low": 100 * float(low),
-        "high": 100 * float(high),
+        "low": 100 * max(0.0, found.low),
+        "high": 100 * min(1.0, found.high),
         "deviation": 100 * float(by_seed.std(ddof=1)) if len(seeds) > 1 else None,
-        "examples": sum(table.shape[1] for table in tables),
+        "examples": examples,
         "seeds": tuple(seeds),
     }
 
@@ -214,34 +222,15 @@ def _gains(columns: Sequence[Mapping[int, str]], rivals: Sequence[Mapping[int, s
     if not seeds or any(len(one[seed]) != len(other[seed]) for one, other in pairs for seed in seeds):
         return {}
     tables = [_table(one, seeds) - _table(other, seeds) for one, other in pairs]
-    low, high = np.percentile(_resampled(tables), [2.5, 97.5])
-    gain = float(np.mean([np.nanmean(table) for table in tables]))
-    return {"gain": 100 * gain, "gain_low": 100 * float(low), "gain_high": 100 * float(high)}
-
-
-def _resampled(tables: Sequence[Any]) -> Any:
-    """Means of tables whose seeds and examples were drawn again with replacement; one seed stays itself."""
-    import numpy as np
-
-    means = np.zeros(RESAMPLES)
-    for number, table in enumerate(tables):
-        known = np.isfinite(table)
-        drawn_seeds, drawn = _draws(*table.shape, number)
-        hits = ((drawn_seeds @ np.where(known, table, 0.0).astype(np.float32)) * drawn).sum(1)
-        sizes = ((drawn_seeds @ known.astype(np.float32)) * drawn).sum(1)
-        means += hits / np.maximum(sizes, 1)
-    return means / len(tables)
-
-
-@lru_cache(maxsize=16)
-def _draws(seeds: int, examples: int, number: int) -> tuple[Any, Any]:
-    """How often each seed and each example is drawn: (resamples, seeds) and (resamples, examples)."""
-    import numpy as np
-
-    rng = np.random.default_rng([seeds, examples, number])
-    counts = (rng.multinomial(size, np.full(size, 1 / size), size=RESAMPLES) for size in (seeds, examples))
-    drawn_seeds, drawn = (count.astype(np.float32) for count in counts)
-    return drawn_seeds, drawn
+    if not all(np.isfinite(table).any(axis=1).all() for table in tables):
+        return {}  # a seed of which no example is known for both
+    found = over_seeds_and_examples(tables)
+    return {
+        "gain": 100 * found.estimate,
+        "gain_low": 100 * max(-1.0, found.low),
+        "gain_high": 100 * min(1.0, found.high),
+        "gain_seeds": len(seeds),
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------ markdown

@@ -28,7 +28,7 @@ class Interval:
     low: float
     high: float
     confidence: float
-    method: str  # "wilson", "bootstrap" or "student-t"
+    method: str  # "wilson", "bootstrap", "student-t" or "crossed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +171,53 @@ def aggregate(values: Sequence[float], confidence: float = 0.95) -> SeedSummary:
     low, high = mean - margin, mean + margin
     interval = Interval(estimate=mean, low=low, high=high, confidence=confidence, method="student-t")
     return SeedSummary(values=kept, mean=mean, std=std, interval=interval)
+
+
+def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> Interval:
+    """Mean of results whose seeds and examples could both have been others: what a new seed on new examples gives.
+
+    Seeds and examples are crossed random effects. The variance of the mean is that between seeds, plus that between
+    examples, less that of what is left, which is in both; Student's t takes Satterthwaite's degrees of freedom. A few
+    seeds that differ make a wide interval so; drawn again with replacement they make one that is too narrow. With one
+    seed it is the interval over examples alone.
+
+    Paper: Satterthwaite (1946).
+
+    Args:
+        tables: (seeds, examples) each, with NaN where nothing is known. Of several, on the same seeds, the mean is
+            taken: their examples are different ones, their seed effects may be shared.
+
+    Example:
+        >>> interval = over_seeds_and_examples([[[1, 1, 0, 1], [1, 0, 0, 1]]])
+        >>> round(interval.estimate, 3), round(interval.low, 2), round(interval.high, 2)
+        (0.625, -0.24, 1.49)
+    """
+    _check_confidence(confidence)
+    arrays = [np.asarray(table, dtype=float) for table in tables]
+    arrays = [array[:, np.isfinite(array).any(axis=0)] for array in arrays]
+    seeds = {len(array) for array in arrays}
+    if len(seeds) != 1 or min(array.size for array in arrays) == 0:
+        raise UnshakenError("tables of seeds and examples need the same seeds, and at least one known result each")
+    by_seed = np.mean([np.nanmean(array, axis=1) for array in arrays], axis=0)  # (seeds,)
+    estimate, others = float(by_seed.mean()), len(by_seed) - 1
+    between_seeds = float(np.var(by_seed, ddof=1)) / len(by_seed) if others else 0.0
+    parts, in_both = [(between_seeds, others)], 0.0
+    for array in arrays:
+        by_example, free = np.nanmean(array, axis=0), array.shape[1] - 1
+        if not free:  # one example says nothing about others
+            return Interval(estimate=estimate, low=-math.inf, high=math.inf, confidence=confidence, method="crossed")
+        parts.append((float(np.var(by_example, ddof=1)) / len(by_example) / len(arrays) ** 2, free))
+        if others:
+            rest = array - by_example - np.nanmean(array, axis=1, keepdims=True) + np.nanmean(array)
+            in_both += float(np.nanmean(rest**2)) / others / free / len(arrays) ** 2
+    between_examples = sum(part for part, _ in parts[1:])
+    variance = max(between_seeds + between_examples - in_both, between_seeds, between_examples)
+    margin = 0.0
+    if variance > 0:
+        freedom = variance**2 / sum(part**2 / free for part, free in parts if part > 0)
+        margin = float(_scipy_stats().t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
+    low, high = estimate - margin, estimate + margin
+    return Interval(estimate=estimate, low=low, high=high, confidence=confidence, method="crossed")
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
