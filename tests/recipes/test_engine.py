@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from unshaken.recipes import (
     markdown,
     parse_recipe,
     plan,
+    tidy,
     unfinished,
 )
 from unshaken.recipes.inputs import attack_of, substitutions_of, training_rows
@@ -116,6 +118,29 @@ def test_rows_and_columns_can_be_chosen() -> None:
         recipe.only(["swop"])
 
 
+def test_a_limit_adds_no_rows() -> None:
+    recipe = parse_recipe("small", RECIPE.replace("epochs = 2", "epochs = 2\nrows = 7"), "small.toml")
+    rows = [recipe.run("e", recipe.methods[0], recipe.columns[0], 0, {"rows": limit}).settings.rows for limit in (5, 9)]
+    assert rows == [5, 7]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('average = ["Clean", "PWWS"]', 'average = ["Clean", "FLOPs"]'), "measured accuracies"),
+        (('average = ["Clean", "PWWS"]', 'average = ["Both"]'), "measured accuracies"),
+        (('average = ["Clean", "PWWS"]', 'worst_of = ["Both"]'), "the same examples"),
+        (('average = ["Clean", "PWWS"]', 'worst_of = ["Clean", "PWWS"]'), "the same examples"),
+        (('x = "Clean"\n', ""), "which it does not have"),
+        (('y = ["PWWS"]\n', ""), "needs columns as its `y`"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_before_it_is_run(change: tuple[str, str], message: str) -> None:
+    assert change[0] in RECIPE
+    with pytest.raises(UnshakenError, match=message):
+        parse_recipe("small", RECIPE.replace(*change), "small.toml")
+
+
 @pytest.mark.parametrize("spec", ["os.path:join", "my_pkg.mine:MyAttack"])
 def test_a_recipe_loads_no_class(spec: str) -> None:
     with pytest.raises(UnshakenError, match="command line only"):
@@ -163,6 +188,17 @@ def test_what_is_finished_is_not_done_again(finished: tuple[Place, list[Outcome]
     monkeypatch.setattr("unshaken.recipes.work._train", lambda *_: pytest.fail("trained again"))
     again = carry_out(jobs[0].run, jobs[0].measures, place)
     assert again.measured == next(outcome for outcome in outcomes if outcome.run == jobs[0].run).measured
+
+
+def test_what_a_kill_at_the_last_moment_leaves_is_removed(finished: tuple[Place, list[Outcome]]) -> None:
+    place, _ = finished
+    jobs = plan([load_recipe(place.out.parent / "small.toml")], "tiny", seeds=[0])
+    for job in jobs:
+        (place.work(job.run) / "model").mkdir(parents=True, exist_ok=True)
+    tidy(jobs, dataclasses.replace(place, keep_models=True))
+    assert all(place.work(job.run).exists() for job in jobs)
+    tidy(jobs, place)
+    assert {job.run for job in jobs if place.work(job.run).exists()} == {job.run for job in unfinished(jobs, place)}
 
 
 def test_nothing_begins_after_the_deadline(world: Path, tmp_path: Path) -> None:
@@ -302,6 +338,23 @@ def test_the_worst_case_holds_where_every_attack_failed() -> None:
     assert found["swap", "Both"].ours is None
 
 
+def test_a_worst_case_is_one_of_one_model() -> None:
+    text = RECIPE.replace('average = ["Clean", "PWWS"]', 'worst_of = ["PWWS", "Other"]')
+    text = text.replace(
+        '{ name = "FLOPs"', '{ name = "Other", measure = { attack = "genetic", examples = 6 } },\n  { name = "FLOPs"'
+    )
+    recipe = parse_recipe("small", text, "small.toml")
+    outcomes = {}
+    for seed, other in enumerate(("a", "b")):  # seed 1 was trained again before its second attack
+        run = recipe.run("e", recipe.methods[0], recipe.columns[0], seed)
+        models = {"sst2 pwws n=6": "a", "sst2 genetic n=6": other}
+        measured = {key: Measured(held="111100", majority=0.5, data="x", model=model) for key, model in models.items()}
+        outcomes[run.key] = Outcome(run=run, measured=measured)
+    found = {(cell.method, cell.column): cell for cell in cells(recipe, outcomes, "e")}
+    assert found["plain", "PWWS"].seeds == (0, 1)
+    assert found["plain", "Both"].seeds == (0,)
+
+
 def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
     recipe, found = table_of(["10101010"] * 2, ["11111111"] * 2)
     text = markdown(recipe, list(found.values()))
@@ -357,6 +410,40 @@ def test_a_mistake_on_the_command_line_is_one_line(words: list[str], message: st
     assert isinstance(result.exception, UnshakenError)
     assert message in str(result.exception)
     assert "\n" not in str(result.exception)
+
+
+def test_a_folder_holds_runs_of_one_kind(world: Path, tmp_path: Path) -> None:
+    place = Place(encoders={"tiny": str(world / "encoder")}, data=world / "data", out=tmp_path / "out")
+    place.claim()
+    place.claim()
+    dataclasses.replace(place, encoders={"other": "someone/other"}).claim()  # another name is another run
+    twin = tmp_path / "encoder"
+    twin.mkdir()
+    for change in ({"data": None}, {"bf16": True}, {"encoders": {"tiny": str(twin)}}):
+        with pytest.raises(UnshakenError, match="name another --out"):
+            dataclasses.replace(place, **change).claim()
+
+
+def test_waiting_is_not_ended_by_the_error_of_an_earlier_command(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader of several processes: a run that failed before is being done again by another process."""
+    from unshaken.cli.reproduce import _wait_for_others, _written
+    from unshaken.display import Console
+
+    job = plan([load_recipe(world / "small.toml")], "tiny")[0]
+    place = Place(encoders={}, data=None, out=tmp_path)
+    path = Outcome(run=job.run, error="out of memory").save(place.runs)
+    begun = {job.run: _written(job, place)}
+    waited = []
+
+    def failed_again(seconds: float) -> None:
+        waited.append(seconds)
+        os.utime(path, (begun[job.run] + 5,) * 2)
+
+    monkeypatch.setattr(time, "sleep", failed_again)
+    _wait_for_others([job], begun, place, Console())
+    assert len(waited) == 1
 
 
 def test_what_the_page_needs_is_asked_for_before_training(world: Path, tmp_path: Path, monkeypatch: Any) -> None:

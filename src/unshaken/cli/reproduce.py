@@ -13,7 +13,7 @@ from unshaken.errors import UnshakenError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unshaken.recipes import Job, Place, Recipe
+    from unshaken.recipes import Job, Place, Recipe, Run
 
 
 PATIENCE = 3600  # seconds without a finished step of any process
@@ -61,7 +61,7 @@ def reproduce(
     from unshaken.display import Console
     from unshaken.files import locked
     from unshaken.processes import Shard, alone
-    from unshaken.recipes import Place, carry_out_all, load_recipe, plan, unfinished
+    from unshaken.recipes import Place, carry_out_all, load_recipe, plan, tidy, unfinished
     from unshaken.recipes.results import require_extras
 
     console = Console()
@@ -85,6 +85,7 @@ def reproduce(
         bf16=bf16,
         deadline=float("inf") if minutes is None else time.time() + 60 * minutes,
     )
+    begun = {job.run: _written(job, place) for job in jobs}
     todo = unfinished(jobs, place)
     if dry_run:
         _print_plan(jobs, todo, place, console)
@@ -92,13 +93,16 @@ def reproduce(
     require_extras(recipes)
     shard = Shard.from_environment()
     with locked(out):
+        if shard.leads:
+            place.claim()
         own = [job for job in todo if shard.owns(job.run.key)]
         with alone():
             carry_out_all(own, place, workers=workers, report=lambda *event: _say(console, *event))
         if not shard.leads:
             return  # the first process reports, and ends the launch
         if not shard.is_whole:
-            _wait_for_others(jobs, place, console)
+            _wait_for_others(todo, begun, place, console)
+        tidy(jobs, place)
         _print_results(recipes, name, options, place, console)
     left = unfinished(jobs, place)
     if left:
@@ -106,15 +110,21 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _wait_for_others(jobs: list[Job], place: Place, console: Console) -> None:
-    """Until every training is done or has failed; not for ever, since a process that died changes no file."""
-    told, changed = -1, time.time()
+def _wait_for_others(jobs: list[Job], begun: dict[Run, float], place: Place, console: Console) -> None:
+    """Until every training is done or has failed; not for ever, since a process that died changes no file.
+
+    A file is read again only when it was written again: an error in it may be of an earlier command.
+    """
+    read, told, changed = dict(begun), -1, time.time()
+    open_ = [job for job in jobs if place.outcome(job.run).lacks(job.measures)]
     while True:
-        open_ = [
-            job for job in jobs if place.outcome(job.run).error is None and place.outcome(job.run).lacks(job.measures)
-        ]
-        latest = max((path.stat().st_mtime for path in place.runs.glob("*.json")), default=0.0)
-        changed = max(changed, latest)
+        for job in list(open_):
+            written = _written(job, place)
+            if written != read[job.run]:
+                read[job.run], changed = written, time.time()
+                outcome = place.outcome(job.run)
+                if outcome.error is not None or not outcome.lacks(job.measures):
+                    open_.remove(job)
         if not open_ or time.time() > min(place.deadline + 60, changed + PATIENCE):
             return
         if len(open_) != told:
@@ -123,9 +133,14 @@ def _wait_for_others(jobs: list[Job], place: Place, console: Console) -> None:
         time.sleep(1)
 
 
+def _written(job: Job, place: Place) -> float:
+    path = place.runs / f"{job.run.name}.json"
+    return path.stat().st_mtime if path.is_file() else 0.0
+
+
 def encoder_name(encoder: str) -> str:
     """What results call the encoder: the folder's name."""
-    return Path(encoder.rstrip("/")).name
+    return Path(encoder).resolve().name if Path(encoder).exists() else Path(encoder.rstrip("/")).name
 
 
 def _seeds(text: str | None) -> list[int] | None:

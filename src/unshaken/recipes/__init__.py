@@ -4,7 +4,7 @@ from typing import Any
 
 from unshaken.recipes.recipe import Recipe, load_recipe, parse_recipe, recipe_names
 from unshaken.recipes.runs import Measure, Measured, Outcome, Run, Settings, load_outcomes
-from unshaken.recipes.schedule import Job, carry_out_all, plan, unfinished
+from unshaken.recipes.schedule import Job, carry_out_all, plan, tidy, unfinished
 from unshaken.recipes.table import Cell, cells, markdown
 from unshaken.recipes.work import Place, carry_out
 
@@ -34,5 +34,6 @@ __all__ = [
     "parse_recipe",
     "plan",
     "recipe_names",
+    "tidy",
     "unfinished",
 ]

@@ -26,7 +26,7 @@ def training_rows(settings: Settings, seed: int, data: Path | None) -> tuple[Exa
     return train, validation
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=4)  # a task may be large, and every worker keeps its own
 def _task(name: str, data: Path | None, protocol: str, seed: int) -> Any:
     from unshaken.names import lookup
     from unshaken.tasks import TASKS, load_task

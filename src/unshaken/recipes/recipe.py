@@ -124,6 +124,7 @@ class Recipe:
             _check_keys(self.name, column.settings)
             for part in column.parts:
                 _require(self.name, "column", part, columns)
+            self._check_parts(column)
         for numbers in self.paper_numbers.values():
             for method, row in numbers.items():
                 _require(self.name, "method", method, [*methods, *(absent.what for absent in self.not_run)])
@@ -137,6 +138,22 @@ class Recipe:
         if self.figure is not None:
             for name in self.figure.y:
                 _require(self.name, "column", name, columns)
+            if self.figure.kind in ("trade-off", "sweep") and not self.figure.y:
+                raise UnshakenError(f"recipe {self.name!r}: a {self.figure.kind} figure needs columns as its `y`")
+            if self.figure.kind == "trade-off":
+                _require(self.name, "column", self.figure.x or "", columns)
+
+    def _check_parts(self, column: Column) -> None:
+        parts = [part for part in self.columns if part.name in column.parts]
+        if any(part.average or part.measure.what != "accuracy" for part in parts):
+            raise UnshakenError(f"recipe {self.name!r}: column {column.name!r} must be made of measured accuracies")
+        if column.worst_of:
+            sets = {(str(part.settings), part.measure.on, part.measure.group, part.measure.examples) for part in parts}
+            if len(sets) > 1 or any(part.parts for part in parts) or column.average:
+                raise UnshakenError(
+                    f"recipe {self.name!r}: column {column.name!r} is a worst case, so its columns must be measured on "
+                    "the same model and the same examples"
+                )
 
     @property
     def baseline(self) -> str:
@@ -175,8 +192,11 @@ class Recipe:
         self, encoder: str, method: Method, column: Column, seed: int, changes: Mapping[str, Any] | None = None
     ) -> Run:
         """The training behind one cell. A user's `changes` win over the recipe's settings; a method stays itself."""
-        layers = (self.paper_settings, self.our_settings, column.settings, changes or {}, method.settings)
-        merged = {key: value for layer in layers for key, value in layer.items()}
+        stated = {**self.paper_settings, **self.our_settings, **column.settings}
+        merged = {**stated, **(changes or {}), **method.settings}
+        own, limit = stated.get("rows"), (changes or {}).get("rows")
+        if "rows" not in method.settings and isinstance(own, int) and isinstance(limit, int):
+            merged["rows"] = min(own, limit)  # a limit adds none
         return Run(encoder=encoder, seed=seed, settings=make_settings(self.name, merged))
 
 

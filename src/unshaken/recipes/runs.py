@@ -144,6 +144,8 @@ class Measured:
         data: Fingerprint of the examples.
         groups: One digit an example, its group's number in `group_names`; empty where there are no groups.
         queries: Mean number an attacked example.
+        model: Fingerprint of the model that answered: a training that is done again, for one measurement more, may
+            give another one.
     """
 
     held: str
@@ -153,6 +155,7 @@ class Measured:
     groups: str = ""
     queries: float | None = None
     seconds: float = 0.0
+    model: str = ""
 
     def __post_init__(self) -> None:
         if len(self.groups) != (len(self.held) if self.group_names else 0):
@@ -206,16 +209,18 @@ class Outcome:
 
 
 def load_outcome(path: Path) -> Outcome:
-    return decode(Outcome, read_json(path), str(path))
+    return _decode(read_json(path), str(path))
+
+
+def _decode(value: Any, where: str) -> Outcome:
+    return decode(Outcome, value, where, written_by_hand=True)  # what came with a later version may be left out
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
     """Outcomes that were put into one file, a line each."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        return [
-            decode(Outcome, json.loads(line), f"{path}, line {number}") for number, line in enumerate(lines, start=1)
-        ]
+        return [_decode(json.loads(line), f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
     except json.JSONDecodeError as error:
         raise UnshakenError(f"{path}: not JSON ({error.msg})") from error
 

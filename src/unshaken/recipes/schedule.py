@@ -10,9 +10,11 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unshaken.errors import UnshakenError
 from unshaken.recipes.inputs import parse_parts
 from unshaken.recipes.recipe import Recipe
 from unshaken.recipes.runs import Measure, Outcome, Run
@@ -79,6 +81,16 @@ def unfinished(jobs: Sequence[Job], place: Place) -> list[Job]:
     return [job for job in jobs if place.outcome(job.run).lacks(job.measures)]
 
 
+def tidy(jobs: Sequence[Job], place: Place) -> None:
+    """Remove what a process that was killed at the last moment left of finished runs."""
+    if not place.keep_models:
+        left = [job for job in jobs if place.work(job.run).is_dir()]
+        unready = {job.run for job in unfinished(left, place)}
+        for job in left:
+            if job.run not in unready:
+                shutil.rmtree(place.work(job.run), ignore_errors=True)
+
+
 def carry_out_all(
     jobs: Sequence[Job], place: Place, *, workers: int = 1, report: Report | None = None
 ) -> list[Outcome]:
@@ -108,7 +120,13 @@ def _pool(workers: int) -> Iterator[Callable[[Sequence[Job], Place], Iterator[Ou
             while waiting:
                 finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in finished:
-                    yield future.result()
+                    try:
+                        yield future.result()
+                    except BrokenProcessPool as error:
+                        raise UnshakenError(
+                            "a worker process was killed, most likely for memory; what is finished is kept: give the "
+                            "same command again, with fewer --workers"
+                        ) from error
 
         yield submit
 

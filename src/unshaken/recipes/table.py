@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from unshaken.recipes.recipe import Column, Method, Number, Recipe
-from unshaken.recipes.runs import Outcome
+from unshaken.recipes.runs import Measured, Outcome
 from unshaken.recipes.schedule import at_most
 from unshaken.reports.statistics import over_seeds_and_examples, wilson
 from unshaken.reports.views import escape_markdown
@@ -119,26 +119,38 @@ class _View:
         if column.worst_of:
             attacks = [self._marks(method, part) for part in self._parts(column)]
             seeds = set.intersection(*(set(attack) for attack in attacks))
-            worst = {seed: _worst([attack[seed] for attack in attacks]) for seed in sorted(seeds)}
+            worst = {
+                seed: _worst([attack[seed] for attack in attacks])
+                for seed in sorted(seeds)
+                if self._is_one_model(method, self._parts(column), seed)
+            }
             return {seed: marks for seed, marks in worst.items() if marks.strip("?")}
         found = {}
         for seed in self.seeds:
-            outcome = self._outcome(method, column, seed)
-            if outcome is not None:
-                key = at_most(column.measure, *self.limits).key(outcome.run.settings.task)
-                marks = outcome.measured[key].marks(column.measure.group) if key in outcome.measured else ""
-                if marks.strip("?"):  # something is known
-                    found[seed] = marks
+            measured = self._measured(method, column, seed)
+            marks = "" if measured is None else measured.marks(column.measure.group)
+            if marks.strip("?"):  # something is known
+                found[seed] = marks
         return found
+
+    def _is_one_model(self, method: Method, columns: Sequence[Column], seed: int) -> bool:
+        """A worst case is one of a model: not of a training and of the same one done again."""
+        found = [self._measured(method, column, seed) for column in columns]
+        return len({(len(one.held), one.model, one.data) for one in found if one is not None}) == 1
+
+    def _measured(self, method: Method, column: Column, seed: int) -> Measured | None:
+        outcome = self._outcome(method, column, seed)
+        if outcome is None:
+            return None
+        return outcome.measured.get(at_most(column.measure, *self.limits).key(outcome.run.settings.task))
 
     def _majority(self, method: Method, column: Column) -> float | None:
         if column.parts or column.measure.group is not None:
             return None
         for seed in self.seeds:
-            outcome = self._outcome(method, column, seed)
-            if outcome is not None:
-                key = at_most(column.measure, *self.limits).key(outcome.run.settings.task)
-                return 100 * outcome.measured[key].majority if key in outcome.measured else None
+            measured = self._measured(method, column, seed)
+            if measured is not None:
+                return 100 * measured.majority
         return None
 
     def _why(self, method: Method, column: Column) -> str:

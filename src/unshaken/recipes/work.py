@@ -11,6 +11,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.files import read_json, write_json
 from unshaken.recipes.inputs import attack_of, build, test_rows, training_rows
 from unshaken.recipes.runs import Measure, Measured, Outcome, Run, load_outcome
 
@@ -44,6 +45,33 @@ class Place:
     def runs(self) -> Path:
         return self.out / "runs"
 
+    def claim(self) -> None:
+        """Keep runs apart that a run's settings do not tell apart: other weights or data of one name, or precision."""
+        now: dict[str, Any] = {
+            "encoders": {name: _absolute(source) for name, source in self.encoders.items()},
+            "data": None if self.data is None else _absolute(str(self.data)),
+            "bf16": self.bf16,
+        }
+        path = self.out / "place.json"
+        was: dict[str, Any] = read_json(path) if path.is_file() else {}
+        known = was.get("encoders", {})
+        differ = [
+            f"{key} {was[key]!r}, not {now[key]!r}" for key in ("data", "bf16") if was.get(key, now[key]) != now[key]
+        ]
+        differ += [
+            f"{name} from {known[name]!r}, not {source!r}"
+            for name, source in now["encoders"].items()
+            if known.get(name, source) != source
+        ]
+        if differ:
+            raise UnshakenError(
+                f"the runs in {self.out} have {'; '.join(differ)}; name another --out, or delete {path} if it is the "
+                "same under another name"
+            )
+        now["encoders"] = {**known, **now["encoders"]}
+        if now != was:
+            write_json(path, now)
+
     def work(self, run: Run) -> Path:
         return self.out / "work" / run.name
 
@@ -51,6 +79,10 @@ class Place:
         """What is known of a run; nothing where it was never begun."""
         path = self.runs / f"{run.name}.json"
         return load_outcome(path) if path.is_file() else Outcome(run=run)
+
+
+def _absolute(source: str) -> str:
+    return str(Path(source).resolve()) if Path(source).exists() else source
 
 
 class OutOfTimeError(Exception):
@@ -67,6 +99,7 @@ def carry_out(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
         folder = _trained_model(run, place)
         if folder is None:
             _require_time(place)
+            shutil.rmtree(place.work(run) / "attacks", ignore_errors=True)  # on a model that is gone
             outcome = replace(outcome, **_train(run, place))
             outcome.save(place.runs)
             folder = place.work(run) / "model"
@@ -206,6 +239,7 @@ def _answers(victim: Any, measure: Measure, run: Run, place: Place) -> Measured:
         groups="".join(str(names.index(row.group)) for row in rows if row.group is not None),
         queries=queries,
         seconds=round(time.perf_counter() - started, 2),
+        model=victim.fingerprint[:12],
     )
 
 
