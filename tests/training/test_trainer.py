@@ -172,6 +172,23 @@ def test_the_distance_to_the_pretrained_weights_is_logged(tmp_path, tokenizer):
     assert logged[-1] == pytest.approx(float(moved / size), rel=1e-4)
 
 
+def test_the_distance_is_from_the_pretrained_weights_also_after_a_resume(tmp_path, tokenizer):
+    def distances(folder, **resume):
+        trainer = RobustTrainer(
+            network(),
+            arguments(folder, save_strategy="steps", save_steps=2),
+            processing_class=tokenizer,
+            train_dataset=reviews(32),
+            callbacks=[DistanceToPretrained()],
+        )
+        trainer.train(**resume)
+        return [row["distance_to_pretrained"] for row in trainer.state.log_history if "distance_to_pretrained" in row]
+
+    whole = distances(tmp_path)
+    assert distances(tmp_path, resume_from_checkpoint=str(tmp_path / "checkpoint-2")) == pytest.approx(whole)
+    assert whole[-1] > whole[1] > 0
+
+
 def test_tensorboard_gets_the_same_numbers(tmp_path, tokenizer, monkeypatch):
     pytest.importorskip("tensorboard")
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))

@@ -15,8 +15,8 @@ from unshaken.defences.shards import whole
 class DistanceToPretrained(TrainerCallback):
     """Logs how far training has moved the encoder: ||w - w_0|| / ||w_0|| over its weights (RIFT, Figure 2).
 
-    The start is where this callback first sees the model, so give it to the trainer of a pretrained model. It holds a
-    copy of the encoder's weights.
+    The start is the model a trainer is made with, also where training then resumes from a checkpoint; so give it to the
+    trainer of a pretrained model. It holds a copy of the encoder's weights.
 
     Example:
         >>> trainer = RobustTrainer(model, arguments, callbacks=[DistanceToPretrained()], ...)
@@ -26,8 +26,16 @@ class DistanceToPretrained(TrainerCallback):
     def __init__(self) -> None:
         self.start: dict[str, Tensor] = {}
 
+    def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self._remember(model)
+
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        if not self.start:
+        self._remember(model)  # where the callback was added to a trainer that was there already
+        weights = _encoder_weights(model)
+        self.start = {name: start.to(weights[name].device) for name, start in self.start.items()}
+
+    def _remember(self, model: Any) -> None:
+        if not self.start and model is not None:
             self.start = {name: weight.detach().clone() for name, weight in _encoder_weights(model).items()}
 
     @torch.no_grad()
