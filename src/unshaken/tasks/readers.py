@@ -12,6 +12,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,8 +150,10 @@ def _is_torn(text: str) -> bool:
 
 def read_parquet(path: Path) -> Iterator[Record]:
     _, parquet = _pyarrow(path)
-    with _readable(path, "Parquet"):
-        yield from _arrow_records(parquet.ParquetFile(path).iter_batches(batch_size=1024))
+    with _readable(path, "Parquet"), parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+        # One group of rows at a time: over all of them pyarrow reads ahead, and keeps more the longer the file is.
+        groups = (file.iter_batches(1024, row_groups=[n], use_threads=False) for n in range(file.num_row_groups))
+        yield from _arrow_records(chain.from_iterable(groups))
 
 
 def read_arrow(path: Path) -> Iterator[Record]:
