@@ -75,7 +75,7 @@ def substitutions_of(name: str, data: Path | None) -> Any:
     if path is None or not path.is_file():
         raise UnshakenError(
             f"the counter-fitted substitutions are read from {COUNTER_FITTED_FILE} in the data folder, which has none; "
-            "put it there, or use substitutions=wordnet"
+            "put it there, or write substitutions=wordnet into settings (for defences) and measures (for attacks)"
         )
     return Dictionary.load(path)
 
