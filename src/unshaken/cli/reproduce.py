@@ -182,6 +182,7 @@ def _say(console: Console, done: int, total: int, run: Any, outcome: Any) -> Non
 
 def _print_plan(jobs: list[Job], todo: list[Job], place: Place, console: Console) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from unshaken.recipes.cost import estimate
 
@@ -192,7 +193,7 @@ def _print_plan(jobs: list[Job], todo: list[Job], place: Place, console: Console
         table.add_column(heading, justify="left" if heading == "training" else "right")
     for line in found.lines:
         table.add_row(
-            line.name,
+            Text(line.name),
             str(line.runs),
             f"{line.rows:,.0f}",
             f"{line.passes:,.0f}",
