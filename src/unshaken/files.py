@@ -101,7 +101,16 @@ def locked(folder: Path | str) -> Iterator[None]:
         os.ftruncate(handle, 0)
     finally:
         _locks.pop(path, None)
+        _unlock(handle)
         os.close(handle)
+
+
+def _unlock(handle: int) -> None:
+    """Let go at once: closing alone does not while a child that was just forked still has the handle too."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def flock(handle: int, *, shared: bool = False) -> bool:

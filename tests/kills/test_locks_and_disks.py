@@ -93,10 +93,12 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
         if not worker:
             os.read(read, 1)  # live until told
             os._exit(0)
-    with locked(tmp_path):
-        pass
-    os.write(write, b".")
-    os.waitpid(worker, 0)
+    try:
+        with locked(tmp_path):
+            pass
+    finally:
+        os.write(write, b".")
+        os.waitpid(worker, 0)
 
 
 def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
