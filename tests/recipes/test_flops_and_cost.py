@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 from transformers import BertConfig, BertForSequenceClassification
 
-from unshaken import Connection, connect
-from unshaken.recipes.cost import cost_factors
+from unshaken import Connection, Victim, connect
+from unshaken.attacks import PWWS, Genetic, Greedy, SearchAttack, TextFooler
+from unshaken.examples import Example, Examples
+from unshaken.recipes.cost import cost_factors, queries_to_the_end
 from unshaken.recipes.flops import count_gflops
 from unshaken.recipes.runs import make_settings
 from unshaken.solvers import Anderson, GradientDescent
+from unshaken.substitutions import Dictionary
 
 LAYERS, HIDDEN, INNER, TOKENS = 4, 128, 512, 128
 
@@ -63,6 +66,21 @@ def test_cost_before_it_is_spent(settings: dict[str, str], training: float, infe
     assert cost_factors(make_settings("x", {"task": "sst2", **settings}), LAYERS) == pytest.approx(
         (training, inference)
     )
+
+
+@pytest.mark.parametrize("attack", [PWWS, Genetic, Greedy, TextFooler], ids=lambda attack: attack.name)
+def test_queries_before_they_are_spent(attack: type[SearchAttack]) -> None:
+    """A search that finds nothing asks as often as planned, or less where it gives up."""
+    words = Dictionary(entries={f"w{number}": [f"a{number}", f"b{number}", f"c{number}"] for number in range(6)})
+    steady = Victim.from_callable(lambda texts: [[0.9, 0.1] for _ in texts], 2, name="steady")
+    examples = Examples(rows=(Example(id="1", texts=(" ".join(f"w{number}" for number in range(6)),), label=0),))
+    sizes = {"population": 5, "generations": 3} if attack is Genetic else {}
+    search = attack(substitutions=words, constraints=(), **sizes)
+    planned = queries_to_the_end(search, words=6, choices=18)
+    asked = search(steady, examples)[0].queries
+    assert asked <= planned
+    if attack in (PWWS, Genetic):
+        assert asked == planned
 
 
 def test_inference_factors_agree_with_counted_flops() -> None:

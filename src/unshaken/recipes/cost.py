@@ -113,7 +113,7 @@ def _connected(layers: Any, depth: int) -> int:
 
 
 def _questions(measure: Measure, run: Run, place: Place) -> tuple[int, float]:
-    """(examples, at most this many questions to the model)."""
+    """(examples, questions to the model where no search succeeds; one that does stops earlier)."""
     if measure.what != "accuracy":
         return 0, 0.0
     rows = test_rows(measure, run, place.data)
@@ -121,9 +121,19 @@ def _questions(measure: Measure, run: Run, place: Place) -> tuple[int, float]:
         return len(rows), float(len(rows))
     attack = attack_of(measure.attack, measure.substitutions, place.data)
     words, choices = _space(attack, rows.sample(SAMPLE).texts)
-    breeding = getattr(attack, "population", 0) * getattr(attack, "generations", 0)
-    each = breeding + words if breeding else words + choices
-    return len(rows), each * len(rows)
+    return len(rows), queries_to_the_end(attack, words, choices) * len(rows)
+
+
+def queries_to_the_end(attack: Any, words: float, choices: float) -> float:
+    """Of a search that finds nothing in a text of so many swappable words and swaps; see docs/how-to/scaling.md."""
+    from unshaken.attacks import Beam, Genetic
+
+    if isinstance(attack, Genetic):
+        born = attack.population + attack.generations * (attack.population - 1)
+        return 1 + born * (choices / max(words, 1) + 1)
+    if isinstance(attack, Beam):  # all swaps of the words that are left, for each word
+        return 1 + attack.width * choices * (words + 1) / 2
+    return 1 + 2 * words + choices  # PWWS: each word blotted out, each swap, each prefix of the order
 
 
 def _space(attack: Any, texts: Sequence[tuple[str, ...]]) -> tuple[float, float]:
