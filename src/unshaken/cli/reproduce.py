@@ -85,6 +85,7 @@ def reproduce(
         bf16=bf16,
         deadline=float("inf") if minutes is None else time.time() + 60 * minutes,
     )
+    place.check()
     begun = {job.run: _written(job, place) for job in jobs}
     todo = unfinished(jobs, place)
     if dry_run:
@@ -106,7 +107,7 @@ def reproduce(
         _print_results(recipes, name, options, place, console)
     left = unfinished(jobs, place)
     if left:
-        console.print(f"{len(left)} trainings are unfinished; the same command goes on with them.", style="yellow")
+        console.print(f"unfinished trainings: {len(left)}; the same command goes on with them", style="yellow")
         raise typer.Exit(1)
 
 
@@ -206,7 +207,8 @@ def _print_plan(jobs: list[Job], todo: list[Job], place: Place, console: Console
         console.print(f"cannot run {name}: {why}", markup=False, style="yellow")
     console.print(f"About {found.seconds / 3600:.2f} hours of {found.device}, one run at a time.", markup=False)
     console.print(
-        "Passes count a row trained once without defence; queries are upper bounds, most attacks stop earlier.",
+        "Passes count a row trained once without defence; queries are those of searches that find nothing: others stop "
+        "earlier.",
         style="dim",
     )
 

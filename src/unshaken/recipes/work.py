@@ -45,6 +45,16 @@ class Place:
     def runs(self) -> Path:
         return self.out / "runs"
 
+    def check(self) -> None:
+        """A folder or encoder that is not there is a mistake of the call, not of every run."""
+        from unshaken.pretrained import load
+        from unshaken.recipes.fine_tuning import resolve_model
+
+        if self.data is not None and not self.data.is_dir():
+            raise UnshakenError(f"no such folder: {self.data}")
+        for name in self.encoders.values():
+            load("AutoConfig", resolve_model(name))
+
     def claim(self) -> None:
         """Keep runs apart that a run's settings do not tell apart: other weights or data of one name, or precision."""
         now: dict[str, Any] = {
@@ -266,9 +276,8 @@ def _features(victim: Any, rows: Examples) -> dict[str, Any]:
     features = torch.cat(found)
     centred = features - features.mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-    axes = axes * torch.sign(
-        axes.gather(1, axes.abs().argmax(1, keepdim=True))
-    )  # a sign that does not depend on LAPACK
+    largest = axes.gather(1, axes.abs().argmax(1, keepdim=True))
+    axes = axes * torch.sign(largest)  # LAPACK leaves the sign open
     places = centred @ axes[:FEATURE_DIMENSIONS].T
     return {
         "labels": [int(label) for label in rows.labels],
