@@ -8,9 +8,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,3 +90,14 @@ def moments(seed: int, duration: float) -> Iterator[float]:
     stream = random.Random(seed)
     while True:
         yield stream.uniform(0.02, 0.98) * duration
+
+
+@contextmanager
+def limited_files(size: int) -> Iterator[None]:
+    """No file grows beyond `size` bytes; Python ignores the signal, so that writes fail as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness import limited_files
 
 from unshaken.errors import UnshakenError
 from unshaken.files import locked, read_json, write_json, write_text
@@ -35,17 +33,6 @@ def start_holder(folder: Path, **environment: str) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, **environment},
     )
-
-
-@contextmanager
-def limited_files(size: int) -> Iterator[None]:
-    """No file grows beyond `size` bytes; Python ignores the signal, so that writes fail as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_second_run_is_told_who_is_inside(tmp_path: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 import random
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from harness import limited_files
 from test_trainer import network, tokenizer, train, weights
 from transformers import TrainerCallback
 
@@ -124,16 +123,6 @@ def test_a_checkpoint_whose_best_is_gone_is_left_out(tmp_path, tokenizer):
     found = last_complete(tmp_path)
     assert found.folder is None
     assert found.notes[0].startswith("checkpoint-4 is left out: the best checkpoint it refers to, checkpoint-1")
-
-
-@contextmanager
-def limited_files(size: int) -> Iterator[None]:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 class FullDisk(TrainerCallback):

@@ -50,7 +50,10 @@ def save_results(
     found = cells(recipe, outcomes, encoder, seeds=seeds, changes=changes, **limits)
     paths = [
         write_text(out / f"{recipe.name}.md", page(recipe, found, encoder, changes or {})),
-        write_json(out / f"{recipe.name}.json", {"recipe": recipe.name, "encoder": encoder, "cells": _plain(found)}),
+        write_json(
+            out / f"{recipe.name}.json",
+            {"recipe": recipe.name, "encoder": encoder, "cells": [asdict(cell) for cell in found]},
+        ),
     ]
     if recipe.figure is not None:
         from unshaken.recipes.drawing import draw
@@ -60,10 +63,6 @@ def save_results(
         if figure is not None:
             paths += save_figure(figure, out / recipe.name)
     return Saved(paths=tuple(paths), terminal=_terminal(recipe, found))
-
-
-def _plain(found: Sequence[Cell]) -> list[dict[str, Any]]:
-    return [asdict(cell) for cell in found]
 
 
 def page(recipe: Recipe, found: Sequence[Cell], encoder: str, changes: Mapping[str, Any]) -> str:
@@ -95,8 +94,6 @@ def _terminal(recipe: Recipe, found: Sequence[Cell]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    if not recipe.methods:
-        raise UnshakenError(f"recipe {recipe.name!r} has no method")
     table = Table(title=Text(recipe.title), title_justify="left")
     for heading in ("method", "column", "paper", "ours", "95% interval", "difference", f"against {recipe.baseline}"):
         table.add_column(heading, justify="left" if heading in ("method", "column") else "right", overflow="fold")
