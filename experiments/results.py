@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from unshaken.recipes import Cell, Outcome, Recipe, cells, load_outcomes, load_recipe, markdown, plan, recipe_names
+from unshaken.recipes import Cell, Job, Outcome, Recipe, cells, load_outcomes, load_recipe, markdown, plan, recipe_names
 from unshaken.recipes.results import settings_line
 from unshaken.recipes.runs import read_outcomes
 
@@ -39,9 +40,11 @@ class Group:
     recipes: tuple[str, ...]
     workers: int
     methods: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     limit: int | None = None
     examples: int | None = None
     clean_examples: int | None = None
+    group_by_length: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -54,26 +57,40 @@ class Group:
 
     def recipe(self, name: str) -> Recipe:
         recipe = load_recipe(name)
-        known = {row.name for row in recipe.methods}
-        return recipe.only([method for method in self.methods if method in known]) if self.methods else recipe
+        methods, columns = self._chosen(recipe)
+        return recipe.only(methods, columns) if methods or columns else recipe
+
+    def _chosen(self, recipe: Recipe) -> tuple[list[str], list[str]]:
+        methods, columns = {row.name for row in recipe.methods}, {column.name for column in recipe.columns}
+        return [name for name in self.methods if name in methods], [name for name in self.columns if name in columns]
+
+    @property
+    def title(self) -> str:
+        return f"{TITLES[self.encoder]}, {'all' if self.limit is None else f'{self.limit:,}'} rows"
+
+    def jobs(self) -> list[Job]:
+        """Its trainings; those that several recipes share once."""
+        return plan([self.recipe(name) for name in self.recipes], self.encoder, **self.options)
 
     def command(self, recipe: str) -> str:
         parts = [f"unshaken reproduce {recipe} --encoder {self.encoder.upper()} --data DATA"]
-        known = {row.name for row in load_recipe(recipe).methods}
-        parts += [f'--method "{method}"' for method in self.methods if method in known]
+        methods, columns = self._chosen(load_recipe(recipe))
+        parts += [f'--method "{method}"' for method in methods]
+        parts += [f'--column "{column}"' for column in columns]
         parts += [
             f"--{key.replace('_', '-')} {value}"
             for key in ("limit", "examples", "clean_examples")
             if (value := getattr(self, key)) is not None
         ]
         parts += [f"--set {key}={value}" for key, value in self.settings.items()]
-        return " ".join([*parts, f"--workers {self.workers} --no-checkpoints --bf16"])
+        parts.append(f"--workers {self.workers} --no-checkpoints --bf16")
+        return " ".join([*parts, *(["--group-by-length"] if self.group_by_length else [])])
 
 
 @cache
 def groups() -> tuple[Group, ...]:
     content = tomllib.loads((HERE / "groups.toml").read_text(encoding="utf-8"))
-    tuples = ("recipes", "methods")
+    tuples = ("recipes", "methods", "columns")
     return tuple(
         Group(**{key: tuple(value) if key in tuples else value for key, value in row.items()})
         for row in content["group"]
@@ -115,7 +132,7 @@ def section(name: str) -> str:
         lines += [f"Not run: no device time was left for it; `unshaken reproduce {name}` runs it.", ""]
     for group in ran:
         lines += [
-            f"**{TITLES[group.encoder]}**",
+            f"**{group.title}**",
             "",
             markdown(group.recipe(name), found(group, name), len(recipe.seeds)),
             "",
@@ -180,7 +197,7 @@ def headline() -> str:
     )
     columns = ("Clean", "AdvGLUE", "PWWS", "Genetic")
     lines = [["encoder", "method", *columns], ["---"] * (len(columns) + 2)]
-    for encoder, title in TITLES.items():
+    for encoder in TITLES:
         for name, methods in wanted:
             for group in of(name):
                 if group.encoder != encoder:
@@ -189,7 +206,7 @@ def headline() -> str:
                 for method in methods:
                     row = [by_place.get((method, column)) for column in columns]
                     if all(cell is not None and len(cell.seeds) == SEEDS for cell in row):
-                        lines.append([title, method, *(_short(cell) for cell in row)])
+                        lines.append([group.title, method, *(_short(cell) for cell in row)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -242,13 +259,14 @@ def number(recipe: str, encoder: str, method: str, column: str) -> str:
     """One number of a table, for a sentence.
 
     `Genetic` is a mean, `Genetic gain` the difference from the recipe's reference with its interval, and
-    `Genetic gain over RIFT` the difference from another method.
+    `Genetic gain over RIFT` the difference from another method. The encoder may be the file of a group, without its
+    ending, where several groups have run the recipe on it.
     """
     name, gain, rival = column.partition(" gain")
     rival = rival.removeprefix(" over ")
     for group in of(recipe):
         cell = _against(group, recipe, rival or group.recipe(recipe).baseline).get((method, name))
-        if group.encoder == encoder and cell is not None and cell.ours is not None:
+        if encoder in (group.encoder, Path(group.file).stem) and cell is not None and cell.ours is not None:
             if not gain:
                 return f"{cell.ours:.1f}" if cell.low is not None else f"{cell.ours:.3g}"
             if cell.gain is not None:
@@ -300,14 +318,18 @@ def collect(folders: list[str]) -> None:
     outcomes: dict[str, Outcome] = {}
     for folder in folders:
         outcomes |= load_outcomes(Path(folder))
+    planned: dict[str, set[str]] = defaultdict(set)  # of a file, which several groups may share
     for group in groups():
-        jobs = plan([group.recipe(name) for name in group.recipes], group.encoder, **group.options)
-        found_here = [outcomes[job.run.key] for job in jobs if job.run.key in outcomes]
-        known = {**kept(group.file), **{outcome.run.key: outcome for outcome in found_here}}
+        planned[group.file] |= {job.run.key for job in group.jobs()}
+    for file, keys in planned.items():
+        known = dict(kept(file))
+        for key in keys & outcomes.keys():  # the fuller of two
+            if key not in known or len(known[key].measured) <= len(outcomes[key].measured):
+                known[key] = outcomes[key]
         lines = sorted(outcome.line() for outcome in known.values())
         if lines:
-            (HERE / group.file).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        print(f"{group.file}: {len(found_here)} of {len(jobs)} planned runs")
+            (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(f"{file}: {len(keys & known.keys())} of {len(keys)} planned runs")
 
 
 def figures() -> None:

@@ -421,7 +421,7 @@ def test_a_folder_holds_runs_of_one_kind(world: Path, tmp_path: Path) -> None:
     dataclasses.replace(place, encoders={"other": "someone/other"}).claim()  # another name is another run
     twin = tmp_path / "encoder"
     twin.mkdir()
-    for change in ({"data": None}, {"bf16": True}, {"encoders": {"tiny": str(twin)}}):
+    for change in ({"data": None}, {"bf16": True}, {"group_by_length": True}, {"encoders": {"tiny": str(twin)}}):
         with pytest.raises(UnshakenError, match="name another --out"):
             dataclasses.replace(place, **change).claim()
 

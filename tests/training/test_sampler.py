@@ -1,7 +1,8 @@
-"""Balanced batches under every way in which accelerate cuts them."""
+"""Balanced batches under every way in which accelerate cuts them, and batches of similar length."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
 
 from unshaken.errors import UnshakenError
-from unshaken.training.sampler import ClassBalancedSampler
+from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 
 LABELS = [0] * 50 + [1] * 30 + [2] * 7
 
@@ -73,3 +74,49 @@ def test_it_needs_classes() -> None:
         ClassBalancedSampler([0.5, 1.0])
     with pytest.raises(UnshakenError, match="two classes"):
         ClassBalancedSampler([1, 1, 1])
+
+
+LENGTHS = [int(random.Random(row).paretovariate(1.2) * 10) for row in range(1003)]
+
+
+def padded(rows: list[int], batch_size: int) -> int:
+    batches = BatchSampler(rows, batch_size, drop_last=False)  # type: ignore[arg-type]
+    return sum(max(LENGTHS[row] for row in batch) * len(batch) for batch in batches)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8, 64])
+def test_similar_lengths_give_every_row_once_with_little_padding(batch_size: int) -> None:
+    rows = list(SimilarLengthSampler(LENGTHS, batch_size, seed=3))
+    assert sorted(rows) == list(range(len(LENGTHS)))
+    shuffled = random.Random(0).sample(rows, len(rows))
+    if batch_size > 1:
+        assert padded(rows, batch_size) - sum(LENGTHS) < 0.5 * (padded(shuffled, batch_size) - sum(LENGTHS))
+
+
+def test_similar_lengths_come_in_no_order_of_length() -> None:
+    rows = list(SimilarLengthSampler(LENGTHS, 8, seed=3))
+    means = [sum(LENGTHS[row] for row in batch) / 8 for batch in BatchSampler(rows, 8, drop_last=True)]  # type: ignore[arg-type]
+    rising = sum(left < right for left, right in pairwise(means)) / len(means)
+    assert 0.35 < rising < 0.65
+
+
+def test_similar_lengths_differ_by_epoch_and_can_be_repeated() -> None:
+    balanced = ClassBalancedSampler(LABELS, seed=1)
+    for sampler in (
+        SimilarLengthSampler(LENGTHS, 8, seed=1),
+        SimilarLengthSampler(LENGTHS[: len(LABELS)], 8, order=balanced, seed=1),
+    ):
+        first = list(sampler)
+        sampler.set_epoch(1)
+        assert list(sampler) != first
+        sampler.set_epoch(0)
+        assert list(sampler) == first
+    assert list(SimilarLengthSampler(LENGTHS, 8, seed=2)) != list(SimilarLengthSampler(LENGTHS, 8, seed=1))
+
+
+@pytest.mark.parametrize("batch_size", [6, 8, 16])
+def test_similar_lengths_keep_balanced_batches_balanced(batch_size: int) -> None:
+    order = ClassBalancedSampler(LABELS, seed=3)
+    sampler = SimilarLengthSampler(LENGTHS[: len(LABELS)], batch_size, order=order, seed=3)
+    assert Counter(sampler) == Counter(order)
+    assert all(is_balanced(batch) for batch in BatchSampler(sampler, batch_size, drop_last=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
-from unshaken.defences import Defence, FreeLB, Standard
+from unshaken.defences import Defence, FreeLB, InformativeTerm, Standard
 from unshaken.solvers import Anderson, FixedPoint
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.training import DistanceToPretrained
@@ -127,8 +128,11 @@ def test_accumulating_micro_batches_is_one_large_batch(tmp_path, tokenizer, defe
         torch.testing.assert_close(weights(uneven)[name], weight, rtol=1e-4, atol=1e-6)
 
 
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, tokenizer):
+@pytest.mark.parametrize("order", ["random", "group_by_length"])
+@pytest.mark.parametrize("step", [4, 6])
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, tokenizer, order, step):
     settings = {
+        "train_sampling_strategy": order,
         "model": None,
         "save_strategy": "steps",
         "save_steps": 2,
@@ -137,11 +141,25 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, tokenizer)
     }
     whole = train(tmp_path / "whole", tokenizer, **{**settings, "model": connect(network(dropout=0.1), Connection())})
     resumed = train(
-        tmp_path / "again", tokenizer, resume=str(tmp_path / "whole" / "checkpoint-4"),
+        tmp_path / "again", tokenizer, resume=str(tmp_path / "whole" / f"checkpoint-{step}"),
         **{**settings, "model": connect(network(dropout=0.1), Connection())},
     )  # fmt: skip
     for name, weight in weights(whole).items():
         assert torch.equal(weights(resumed)[name], weight), name
+
+
+@pytest.mark.parametrize("defence", [Standard, lambda: InformativeTerm(on="clean")], ids=["standard", "balanced"])
+def test_texts_of_similar_length_share_a_batch_and_validation_keeps_its_order(tmp_path, tokenizer, defence):
+    short = reviews(64)
+    longer = [replace(row, texts=(row.texts[0] + " film film" * (index // 2 % 2),)) for index, row in enumerate(short)]
+    rows = short.with_rows(longer)
+    trainer = train(tmp_path, tokenizer, rows=rows, defence=defence(), train_sampling_strategy="group_by_length")
+    batches = [batch["examples"] for batch in trainer.get_train_dataloader()]
+    kinds = [{"film film film" in row.texts[0] for row in batch} for batch in batches]
+    assert len(batches) == 8
+    assert sum(len(kind) == 1 for kind in kinds) >= 7  # at most one batch where short texts end and long ones begin
+    evaluated = [row for batch in trainer.get_eval_dataloader() for row in batch["examples"]]
+    assert evaluated == list(trainer.eval_dataset)
 
 
 def test_the_log_names_loss_parts_residuals_and_evaluations(tmp_path, tokenizer):

@@ -50,6 +50,9 @@ def reproduce(
         bool, typer.Option(help="Save each epoch, so that a killed training goes on instead of starting again.")
     ] = True,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
+    group_by_length: Annotated[
+        bool, typer.Option("--group-by-length", help="Train on batches of texts of similar length: less padding.")
+    ] = False,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the trained models.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs, and stop.")] = False,
 ) -> None:
@@ -83,6 +86,7 @@ def reproduce(
         keep_models=keep_models,
         checkpoints=checkpoints,
         bf16=bf16,
+        group_by_length=group_by_length,
         deadline=float("inf") if minutes is None else time.time() + 60 * minutes,
     )
     place.check()

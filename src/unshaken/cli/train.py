@@ -48,6 +48,9 @@ def train(
     seed: Annotated[int, typer.Option()] = 0,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
     fp16: Annotated[bool, typer.Option("--fp16", help="Train in float16 autocast with a loss scale.")] = False,
+    group_by_length: Annotated[
+        bool, typer.Option("--group-by-length", help="Batches of texts of similar length: less padding, faster.")
+    ] = False,
     on_nonfinite: Annotated[
         str, typer.Option(help="What a NaN or infinite loss or gradient does: stop, or skip the batch.")
     ] = "stop",
@@ -120,6 +123,7 @@ def train(
                 "max_length": max_length,
                 "bf16": bf16,
                 "fp16": fp16,
+                "train_sampling_strategy": "group_by_length" if group_by_length else "random",
                 "on_nonfinite": on_nonfinite,
                 "use_cpu": cpu,
                 "report_to": "tensorboard" if tensorboard else "none",

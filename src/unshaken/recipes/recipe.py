@@ -69,6 +69,11 @@ class Figure:
     x: str | None = None  # a column, or the title of the methods' own axis
     y: tuple[str, ...] = ()  # columns
 
+    @property
+    def columns(self) -> set[str]:
+        """The columns it is drawn from."""
+        return {*self.y, *([self.x] if self.kind == "trade-off" and self.x is not None else [])}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Absent:
@@ -185,7 +190,7 @@ class Recipe:
                 }
                 for encoder, numbers in self.paper_numbers.items()
             },
-            figure=None,
+            figure=self.figure if self.figure is not None and self.figure.columns <= shown else None,
         )
 
     def run(

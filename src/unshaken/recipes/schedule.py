@@ -111,8 +111,8 @@ def _pool(workers: int) -> Iterator[Callable[[Sequence[Job], Place], Iterator[Ou
         yield lambda jobs, place: (carry_out(job.run, job.measures, place) for job in jobs)
         return
     with (
-        _sharing_the_gpu(),
-        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare) as pool,
+        sharing_the_gpu(),
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=prepare_worker) as pool,
     ):
 
         def submit(jobs: Sequence[Job], place: Place) -> Iterator[Outcome]:
@@ -131,7 +131,7 @@ def _pool(workers: int) -> Iterator[Callable[[Sequence[Job], Place], Iterator[Ou
         yield submit
 
 
-def _prepare() -> None:
+def prepare_worker() -> None:
     import torch
 
     torch.set_num_threads(1)  # of each worker: they share the cores
@@ -148,7 +148,7 @@ def _quiet() -> None:
 
 
 @contextlib.contextmanager
-def _sharing_the_gpu() -> Iterator[None]:
+def sharing_the_gpu() -> Iterator[None]:
     """NVIDIA's multi-process service while open, where it is installed: small trainings then overlap on one GPU."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:

@@ -30,6 +30,7 @@ class Place:
         checkpoints: Save each epoch, so that a killed training goes on; else it starts anew, and the best epoch is held
             in memory: short trainings are faster so.
         bf16: Train in bfloat16 autocast.
+        group_by_length: Train on batches of texts of similar length.
         deadline: `time.time()` after which no new step is begun.
     """
 
@@ -39,6 +40,7 @@ class Place:
     keep_models: bool = False
     checkpoints: bool = True
     bf16: bool = False
+    group_by_length: bool = False
     deadline: float = float("inf")
 
     @property
@@ -61,12 +63,15 @@ class Place:
             "encoders": {name: _absolute(source) for name, source in self.encoders.items()},
             "data": None if self.data is None else _absolute(str(self.data)),
             "bf16": self.bf16,
+            "group_by_length": self.group_by_length,
         }
         path = self.out / "place.json"
         was: dict[str, Any] = read_json(path) if path.is_file() else {}
         known = was.get("encoders", {})
         differ = [
-            f"{key} {was[key]!r}, not {now[key]!r}" for key in ("data", "bf16") if was.get(key, now[key]) != now[key]
+            f"{key} {was[key]!r}, not {now[key]!r}"
+            for key in ("data", "bf16", "group_by_length")
+            if was.get(key, now[key]) != now[key]
         ]
         differ += [
             f"{name} from {known[name]!r}, not {source!r}"
@@ -178,6 +183,8 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
                 "max_length": settings.max_length,
                 "weight_decay": settings.weight_decay,
                 "bf16": place.bf16,
+                "use_cpu": not torch.accelerator.is_available(),  # else transformers refuses bfloat16 there
+                "train_sampling_strategy": "group_by_length" if place.group_by_length else "random",
                 "dataloader_pin_memory": on_gpu,
                 "logging_steps": max(1, round(len(train) * settings.epochs / settings.batch_size / 20)),
                 **({} if selects and place.checkpoints else {"save_strategy": "no", "load_best_model_at_end": False}),
@@ -195,6 +202,7 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
         "rows": len(train),
         "memory_mib": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else None,
         "bf16": place.bf16,
+        "group_by_length": place.group_by_length,
         "cost": round(defence.passes().cost, 3),
         "distance": curve,
     }

@@ -3,7 +3,7 @@
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.callbacks import DistanceToPretrained, KeepBest
 from unshaken.training.collator import TextCollator
-from unshaken.training.sampler import ClassBalancedSampler
+from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.trainer import RobustTrainer
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "KeepBest",
     "RobustTrainer",
     "RobustTrainingArguments",
+    "SimilarLengthSampler",
     "TextCollator",
 ]

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback
 
 from unshaken.attacks import Attack, Victim
@@ -29,7 +30,7 @@ from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
 from unshaken.training.numerics import FiniteGuard, SolveWatch
 from unshaken.training.safe_trainer import SafeTrainer
-from unshaken.training.sampler import ClassBalancedSampler
+from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.sharding import replicated, shard_layers
 from unshaken.training.trees import load_tensors
 
@@ -188,11 +189,21 @@ class RobustTrainer(SafeTrainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """Class-balanced batches where a part of the defence compares examples of one class."""
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if isinstance(dataset, Examples) and any(
-            getattr(part, "balanced_batches", False) for part in self.defence.modules()
-        ):
-            return ClassBalancedSampler(dataset.labels, seed=self.args.seed)
-        return super()._get_train_sampler(*(() if train_dataset is None else (train_dataset,)))
+        if not isinstance(dataset, Examples):
+            return super()._get_train_sampler(*(() if train_dataset is None else (train_dataset,)))
+        arguments, balanced = self.args, None
+        if any(getattr(part, "balanced_batches", False) for part in self.defence.modules()):
+            balanced = ClassBalancedSampler(dataset.labels, seed=arguments.seed)
+        if arguments.train_sampling_strategy == "group_by_length":
+            rows = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+            lengths = [sum(len(text) for text in row.texts) for row in dataset]
+            return SimilarLengthSampler(lengths, rows, order=balanced, seed=arguments.seed)
+        return balanced or super()._get_train_sampler(dataset)
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        if isinstance(eval_dataset, Examples):  # in their order, however training orders its rows
+            return SequentialSampler(eval_dataset) if self.args.world_size == 1 else None
+        return super()._get_eval_sampler(eval_dataset)
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
