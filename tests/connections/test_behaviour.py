@@ -87,6 +87,26 @@ def test_autocast_and_half_precision_weights_stay_near_float32(name, dtype):
 
 
 @every_connection
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_backward_inside_autocast_is_backward_outside(name, dtype):
+    """Defences with inner passes run backward in the middle of a step, where autocast is still on."""
+    gradients = []
+    for inside in (True, False):
+        model, batch = connected(name), tokens()
+        with torch.autocast("cpu", dtype=dtype):
+            loss = model(**batch, labels=LABELS).loss
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    # A second derivative has products of its own, which autocast rounds.
+    bounds = {"rtol": 1e-2, "atol": 1e-4} if name == "descent unrolled" else {"rtol": 1e-6, "atol": 1e-7}
+    for within, after in zip(*gradients, strict=True):
+        torch.testing.assert_close(within, after, **bounds)
+
+
+@every_connection
 def test_gradient_checkpointing_gives_the_same_gradients(name):
     """Also with dropout: a checkpoint replays the solve, masks included."""
     gradients = []

@@ -204,10 +204,12 @@ class _ApplyInverse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         operator = ctx.operator
-        with torch.no_grad():
-            u = operator.solver(lambda u: operator.pull(u, v, differentiable=False), v.detach()).z
-        if torch.is_grad_enabled():  # somebody differentiates this backward pass, and the solve with it
-            u = differentiate_implicitly(lambda u: operator.pull(u, v, differentiable=True), u, operator.solver)
+        # Inside autocast, where defences run backward in the middle of a step, the solver's own products would be rounded.
+        with torch.autocast(v.device.type, enabled=False):
+            with torch.no_grad():
+                u = operator.solver(lambda u: operator.pull(u, v, differentiable=False), v.detach()).z
+            if torch.is_grad_enabled():  # somebody differentiates this backward pass, and the solve with it
+                u = differentiate_implicitly(lambda u: operator.pull(u, v, differentiable=True), u, operator.solver)
         return u, None
 
 
