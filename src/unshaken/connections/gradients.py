@@ -204,7 +204,7 @@ class _ApplyInverse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         operator = ctx.operator
-        # Inside autocast, where defences run backward in the middle of a step, the solver's own products would be rounded.
+        # Defences run backward in the middle of a step, where autocast would round the solver's own products.
         with torch.autocast(v.device.type, enabled=False):
             with torch.no_grad():
                 u = operator.solver(lambda u: operator.pull(u, v, differentiable=False), v.detach()).z
