@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import time
 from collections.abc import Iterable, Sequence
@@ -124,11 +125,27 @@ def carry_out(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
     except UnshakenError as error:
         outcome = replace(outcome, error=str(error))
     except Exception as error:  # one broken run must not end the others; it is named in the end and tried again
-        outcome = replace(outcome, error=f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
+        outcome = replace(outcome, error=_told(error))
+    finally:
+        _give_memory_back()
     outcome.save(place.runs)
     if outcome.error is None and not place.keep_models:
         shutil.rmtree(place.work(run), ignore_errors=True)
     return outcome
+
+
+def _told(error: Exception) -> str:
+    told = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+    return f"the GPU's memory is used up; fewer --workers need less ({told})" if "OutOfMemory" in told else told
+
+
+def _give_memory_back() -> None:
+    """What torch keeps of the GPU's memory for the next run of this process, the runs beside it may need now."""
+    import torch
+
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _require_time(place: Place) -> None:
