@@ -171,6 +171,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results-totals": results.totals,
     "results-headline": results.headline,
     "results-equal-clean-minilm": lambda: results.equal_clean("minilm", "ours-connections-6"),
+    "results-equal-clean-gte": lambda: results.equal_clean("gte-small", "ours-connections-12"),
     "results-im-bert": lambda: results.paper("im-bert"),
     "results-rift": lambda: results.paper("rift"),
     "results-ours": lambda: results.paper("ours"),

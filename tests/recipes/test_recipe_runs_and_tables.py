@@ -365,6 +365,25 @@ def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
     assert "Always answering the most frequent label: Clean 50.0" in text
 
 
+def test_a_table_says_which_runs_failed_and_that_a_mean_is_without_them() -> None:
+    recipe = parse_recipe("small", RECIPE, "small.toml")
+    outcomes = {}
+    for method, seed in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        run = recipe.run("e", recipe.methods[method], recipe.columns[0], seed)
+        right = {"sst2 clean": Measured(held="1111", majority=0.5, data="x")}
+        lost = method == 1 or seed == 1
+        error = f"step {7 + seed}: the gradient is not finite" if lost else None
+        outcomes[run.key] = Outcome(run=run, error=error, measured={} if lost else right)
+    found = cells(recipe, outcomes, "e")
+    text = markdown(recipe, found, 2)
+    rows = {line.split(" | ")[0].strip("| "): line for line in text.splitlines()}
+    assert "100.0" in rows["plain"]
+    assert "1 of 2 seeds, 1 failed" in rows["plain"]
+    assert rows["swap"].count("failed") == len(recipe.columns)
+    assert "- plain, seed 1: step 8: the gradient is not finite" in text
+    assert "- swap, seeds 0, 1: step 7: the gradient is not finite" in text
+
+
 def test_data_cannot_break_out_of_a_table() -> None:
     hostile = RECIPE.replace('name = "swap", family', 'name = "a|b<script>", family')
     recipe = parse_recipe("small", hostile, "small.toml")

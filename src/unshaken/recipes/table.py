@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
@@ -30,6 +30,7 @@ class Cell:
         majority: What always answering the most frequent label gives, in percent.
         paper: Paper's encoder -> its number.
         why: Why there is no number of ours.
+        failed: Seed -> what ended its run. A mean without them is one of the runs that went well.
     """
 
     method: str
@@ -47,6 +48,7 @@ class Cell:
     seeds: tuple[int, ...] = ()
     paper: dict[str, Number] | None = None
     why: str | None = None
+    failed: dict[int, str] = field(default_factory=dict)
 
     @property
     def significant(self) -> bool:
@@ -97,6 +99,7 @@ class _View:
             if column.name in numbers.get(method.name, {})
         }
         named: dict[str, Any] = {"method": method.name, "column": column.name, "paper": paper}
+        named["failed"] = self._failed(method, column)
         if column.average:
             return self._average(method, column, named)
         if column.measure.what != "accuracy":
@@ -154,14 +157,16 @@ class _View:
         return None
 
     def _why(self, method: Method, column: Column) -> str:
-        if column.parts:
-            return "not all of its columns were run"
-        errors = [
-            outcome.error
+        errors = list(self._failed(method, column).values())
+        return errors[0] if errors else "not all of its columns were run" if column.parts else "not run"
+
+    def _failed(self, method: Method, column: Column) -> dict[int, str]:
+        return {
+            seed: outcome.error
+            for part in (self._parts(column) or [column])
             for seed in self.seeds
-            if (outcome := self._outcome(method, column, seed)) is not None and outcome.error
-        ]
-        return errors[0] if errors else "not run"
+            if (outcome := self._outcome(method, part, seed)) is not None and outcome.error
+        }
 
     def _plain(self, method: Method, column: Column, named: dict[str, Any]) -> Cell:
         """A number of the training itself; no examples stand behind it, so it has a deviation and no interval."""
@@ -268,6 +273,9 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) ->
         for column in recipe.columns
         if by_place[recipe.methods[0].name, column.name].majority is not None
     }
+    failed = _failures(recipe, found)
+    if failed:
+        text += "\n\nRuns that failed:\n\n" + "\n".join(failed)
     if len(encoders) == 1:
         text += f"\n\nThe paper's encoder: {escape_markdown(encoders[0])}."
     if majorities:
@@ -276,15 +284,31 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) ->
     return text
 
 
+def _failures(recipe: Recipe, found: Sequence[Cell]) -> list[str]:
+    """A line a method: which seeds, and what ended the first of them."""
+    lines = []
+    for method in recipe.methods:
+        failed: dict[int, str] = {}
+        for cell in found:
+            if cell.method == method.name:
+                failed = {**cell.failed, **failed}
+        if failed:
+            seeds = f"seed{'s' if len(failed) > 1 else ''} {', '.join(map(str, sorted(failed)))}"
+            lines.append(f"- {escape_markdown(method.name)}, {seeds}: {escape_markdown(failed[min(failed)])}")
+    return lines
+
+
 def _shown(cell: Cell, encoders: Sequence[str], seeds: int) -> str:
     parts = []
     if cell.ours is None:
-        parts.append("not run" if cell.why in (None, "not run") else f"not run: {escape_markdown(cell.why or '')}")
+        known = cell.why in (None, "not run")
+        parts.append("failed" if cell.failed else "not run" if known else f"not run: {escape_markdown(cell.why or '')}")
     else:
         star = "\\*" if cell.significant else ""
         interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
         ours = f"{cell.ours:.4g}" if cell.low is None else f"{cell.ours:.1f}"
         fewer = f", {len(cell.seeds)} of {seeds} seeds" if len(cell.seeds) < seeds else ""
+        fewer += f", {len(cell.failed)} failed" if cell.failed else ""
         parts.append(f"{ours}{star}{interval}{fewer}")
     for encoder, number in (cell.paper or {}).items():
         difference = cell.difference(encoder)
