@@ -41,6 +41,7 @@ class Group:
     workers: int
     methods: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    rows: str = ""  # where a protocol decides how many
     limit: int | None = None
     examples: int | None = None
     clean_examples: int | None = None
@@ -66,7 +67,8 @@ class Group:
 
     @property
     def title(self) -> str:
-        return f"{TITLES[self.encoder]}, {'all' if self.limit is None else f'{self.limit:,}'} rows"
+        rows = "all" if self.limit is None else f"{self.limit:,}"
+        return f"{TITLES[self.encoder]}, {self.rows or rows} rows"
 
     def jobs(self) -> list[Job]:
         """Its trainings; those that several recipes share once."""
