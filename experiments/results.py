@@ -25,7 +25,6 @@ from unshaken.recipes.runs import read_outcomes
 
 HERE = Path(__file__).resolve().parent / "reproduce"
 IMAGES = HERE.parent.parent / "docs" / "images" / "results"
-SEEDS = 3  # for every claim
 STAR = "\\*"
 NEAR = 3  # points of clean accuracy within which two models are compared
 TITLES = {"minilm": "MiniLM-L6", "gte-small": "gte-small", "mpnet-base": "MPNet-base"}
@@ -140,11 +139,17 @@ def section(name: str) -> str:
             "",
         ]
         lines += [*_at_chance(group, name), _told(group, name), "", f"```\n{group.command(name)}\n```", ""]
-    if recipe.figure is not None and (IMAGES / f"{name}.png").is_file():
-        lines += [f"![{recipe.title}](images/results/{name}.png)", ""]
+        if recipe.figure is not None and image(group, name).is_file():
+            lines += [f"![{recipe.title}, {group.title}](images/results/{image(group, name).name})", ""]
     lines += [f"- {note}" for note in recipe.notes]
     lines += [f"- Not run: {absent.what}: {absent.why}." for absent in recipe.not_run]
     return "\n".join(lines).rstrip()
+
+
+def image(group: Group, name: str) -> Path:
+    """A recipe's figure; those of a second encoder or budget are named after the group's file."""
+    first = next(of(name)) is group
+    return IMAGES / (f"{name}.png" if first else f"{name}-{Path(group.file).stem}.png")
 
 
 def _at_chance(group: Group, name: str) -> list[str]:
@@ -187,29 +192,38 @@ def _told(group: Group, name: str) -> str:
     return " ".join(told)
 
 
+HEADLINE = {  # file of the group -> rows of its recipes
+    "minilm-sst2-full.jsonl": {
+        "ours-connections-6": ("BERT", "IM, descent 5, all", "IM, descent 5, 5-6", "IM, Anderson 8, 5-6"),
+        "ours-trade-off": ("FreeLB", "ASCC, beta 4", "RIFT, beta 4", "SWAP, beta 5", "SWAP greedy, beta 5"),
+    },
+    "gte-sst2.jsonl": {
+        "ours-connections-12": ("BERT", "IM, descent 5, 4-6", "IM, descent 5, 10-12", "IM, Anderson 8, 10-12"),
+        "ours-trade-off": ("FreeLB", "ASCC, beta 4", "RIFT, beta 4", "SWAP, beta 5", "SWAP greedy, beta 5"),
+    },
+    "mpnet-sst2.jsonl": {
+        "ours-connections-12": ("BERT", "IM, descent 5, 4-6", "IM, descent 5, 10-12", "IM, Anderson 8, 10-12"),
+        "ours-trade-off": ("FreeLB", "RIFT, beta 4", "SWAP, beta 5", "SWAP greedy, beta 5"),
+    },
+}
+
+
 def headline() -> str:
-    """The README's table: what the encoders at hand give on SST-2, by method; rows with all seeds only."""
-    wanted = (
-        ("ours-connections-6", ("BERT", "EX", "IM, descent 5, all", "IM, descent 5, 5-6", "IM, Anderson 8, 5-6")),
-        (
-            "ours-connections-12",
-            ("BERT", "EX", "IM, descent 5, all", "IM, descent 5, 4-6", "IM, descent 5, 10-12", "IM, Anderson 8, 10-12"),
-        ),
-        ("ours-trade-off", ("FreeLB", "ASCC, beta 4", "RIFT, beta 4", "SWAP, beta 5", "SWAP greedy, beta 5")),
-    )
+    """The README's table: what the encoders at hand give on SST-2, by method."""
     columns = ("Clean", "AdvGLUE", "PWWS", "Genetic")
-    lines = [["encoder", "method", *columns], ["---"] * (len(columns) + 2)]
-    for encoder in TITLES:
-        for name, methods in wanted:
-            for group in of(name):
-                if group.encoder != encoder:
-                    continue
-                by_place = {(cell.method, cell.column): cell for cell in found(group, name)}
-                for method in methods:
-                    row = [by_place.get((method, column)) for column in columns]
-                    if all(cell is not None and len(cell.seeds) == SEEDS for cell in row):
-                        lines.append([group.title, method, *(_short(cell) for cell in row)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [["encoder", "method", *columns, "seeds"], ["---"] * (len(columns) + 3)]
+    majorities: dict[str, float] = {}
+    for group in groups():
+        for name, methods in HEADLINE.get(group.file, {}).items():
+            by_place = {(cell.method, cell.column): cell for cell in found(group, name)}
+            for method in methods:
+                row = [by_place[method, column] for column in columns]
+                majorities |= {cell.column: cell.majority for cell in row if cell.majority is not None}
+                seeds = min(len(cell.seeds) for cell in row)
+                lines.append([group.title, method, *(_short(cell) for cell in row), str(seeds)])
+    told = ", ".join(f"{column} {value:.1f}" for column, value in majorities.items())
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table}\n\nAlways answering the most frequent label: {told}."
 
 
 def equal_clean(encoder: str, recipe: str) -> str:
@@ -267,8 +281,10 @@ def number(recipe: str, encoder: str, method: str, column: str) -> str:
     name, gain, rival = column.partition(" gain")
     rival = rival.removeprefix(" over ")
     for group in of(recipe):
+        if encoder not in (group.encoder, Path(group.file).stem):
+            continue
         cell = _against(group, recipe, rival or group.recipe(recipe).baseline).get((method, name))
-        if encoder in (group.encoder, Path(group.file).stem) and cell is not None and cell.ours is not None:
+        if cell is not None and cell.ours is not None:
             if not gain:
                 return f"{cell.ours:.1f}" if cell.low is not None else f"{cell.ours:.3g}"
             if cell.gain is not None:
@@ -340,12 +356,12 @@ def figures() -> None:
 
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name in recipe_names():
-        recipe = load_recipe(name)
-        for group in list(of(name))[:1]:  # the encoder with the most runs stands first
-            if recipe.figure is not None:
-                drawn = draw(recipe, kept(group.file), group.encoder, found(group, name), changes=group.changes)
+        for group in of(name):
+            chosen = group.recipe(name)
+            if chosen.figure is not None:
+                drawn = draw(chosen, kept(group.file), group.encoder, found(group, name), changes=group.changes)
                 if drawn is not None:
-                    png, svg = save_figure(drawn, IMAGES / name)
+                    png, svg = save_figure(drawn, image(group, name).with_suffix(""))
                     svg.unlink()
                     print(png)
 

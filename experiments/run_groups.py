@@ -11,20 +11,16 @@ are kept already are not run again. MODELS has a folder an encoder; one that is 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
 from results import groups, kept
 
-from unshaken.recipes import Job, Measure, Outcome, Place, Run, carry_out
-from unshaken.recipes.schedule import expected_cost, prepare_worker, sharing_the_gpu
-
-Task = tuple[Job, Place]
+from unshaken.recipes import Job, Measure, Outcome, Place, Run
+from unshaken.recipes.schedule import Task, expected_cost, side_by_side
 
 
 def main() -> None:
@@ -41,21 +37,9 @@ def main() -> None:
         sys.exit(f"no group has the file {', '.join(sorted(unknown))}")
     deadline = time.time() + 60 * given.minutes
     waiting = [task for file in given.files for task in tasks(file, given, deadline)]
-    total, done, running = len(waiting), 0, set[Future[Outcome]]()
-    print(f"{total} trainings", flush=True)
-    spawn = multiprocessing.get_context("spawn")
-    with sharing_the_gpu(), ProcessPoolExecutor(given.workers, spawn, initializer=prepare_worker) as pool:
-        while (waiting or running) and time.time() < deadline:
-            while len(running) < given.workers and (task := next(ready(waiting), None)):
-                waiting.remove(task)
-                job, place = task
-                running.add(pool.submit(carry_out, job.run, job.measures, place))
-            finished, running = wait(running, timeout=1, return_when=FIRST_COMPLETED)
-            for future in finished:
-                done += 1
-                say(done, total, future.result())
-            if not running:
-                time.sleep(1)
+    print(f"{len(waiting)} trainings", flush=True)
+    for done, outcome in enumerate(side_by_side(waiting, given.workers, is_ready=is_ready), start=1):
+        say(done, len(waiting), outcome)
 
 
 def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Task]:
@@ -82,8 +66,9 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
             yield job, place
 
 
-def ready(waiting: list[Task]) -> Iterator[Task]:
-    return (task for task in waiting if (Path(task[1].encoders[task[0].run.encoder]) / "config.json").is_file())
+def is_ready(task: Task) -> bool:
+    job, place = task
+    return time.time() > place.deadline or (Path(place.encoders[job.run.encoder]) / "config.json").is_file()
 
 
 def say(done: int, total: int, outcome: Outcome) -> None:

@@ -6,9 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from small_world import make_world
+import pytest
+from small_world import RECIPE, make_world
+
+from unshaken.recipes import Job, Measure, Outcome, Place, Run, parse_recipe, plan, schedule
+from unshaken.recipes.runs import OUT_OF_MEMORY
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GROUPS = """
@@ -65,3 +70,52 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
     assert all(outcome["training"]["group_by_length"] for outcome in kept)
     assert call(*command, "--out", str(tmp_path / "other")).strip() == "0 trainings"
+
+
+def try_once(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
+    """A run that finds the memory full: always where its seed is -1, and at the first try where its seed is 0.
+
+    Plain runs come last, when others have left already, and find room.
+    """
+    tries = place.out / run.name
+    first = not tries.exists()
+    with tries.open("a") as stream:
+        stream.write(".")
+    is_plain = run.settings.defence == "standard" and run.settings.connection == "none"
+    is_full = run.seed < 0 or (run.seed == 0 and first and not is_plain)
+    return Outcome(run=run, error=f"{OUT_OF_MEMORY} (a test)" if is_full else None)
+
+
+@pytest.mark.parametrize("seeds", [(0, 1), (-1, 1)])
+def test_what_the_memory_has_no_room_for_is_tried_again_with_fewer_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, int]
+) -> None:
+    jobs = plan([parse_recipe("small", RECIPE, "small.toml")], "encoder", seeds=seeds)
+    place = Place(encoders={}, data=None, out=tmp_path)
+    monkeypatch.setattr(schedule, "carry_out", try_once)
+    outcomes = {outcome.run: outcome for outcome in schedule.side_by_side([(job, place) for job in jobs], 2)}
+    assert outcomes.keys() == {job.run for job in jobs}
+    tries = {run: len((tmp_path / run.name).read_text()) for run in outcomes}
+    if seeds[0] == 0:
+        assert [outcome.error for outcome in outcomes.values()] == [None] * 6
+        assert sorted(tries.values()) == [1, 1, 1, 1, 2, 2]
+    else:
+        assert sum(outcome.lacked_memory for outcome in outcomes.values()) == 3
+        assert sorted(tries.values())[:3] == [1, 1, 1]
+        assert 3 < sum(tries[run] for run in tries if run.seed < 0) <= 6  # at most once beside another, and once alone
+
+
+def test_a_task_that_is_not_ready_is_waited_for_while_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = plan([parse_recipe("small", RECIPE, "small.toml")], "encoder")
+    place = Place(encoders={}, data=None, out=tmp_path)
+    monkeypatch.setattr(schedule, "carry_out", try_once)
+
+    def is_ready(task: tuple[Job, Place]) -> bool:
+        return task[0] != jobs[0] or len(done) == len(jobs) - 1
+
+    done: list[Run] = []
+    for outcome in schedule.side_by_side([(job, place) for job in jobs], 2, is_ready=is_ready):
+        done.append(outcome.run)
+    assert done[-1] == jobs[0].run

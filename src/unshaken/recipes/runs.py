@@ -17,6 +17,7 @@ from unshaken.names import nearest
 from unshaken.schema import decode
 
 COUNTER_FITTED = "counter-fitted"
+OUT_OF_MEMORY = "the GPU's memory is used up"
 What = Literal["accuracy", "gflops", "counted-gflops", "distance", "seconds", "cost", "features"]
 
 
@@ -189,6 +190,11 @@ class Outcome:
     features: dict[str, Any] | None = None
     environment: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Whether it ended because the runs beside it held the GPU's memory."""
+        return self.error is not None and self.error.startswith(OUT_OF_MEMORY)
 
     def lacks(self, measures: Iterable[Measure]) -> list[Measure]:
         """Those not measured yet."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -29,6 +30,9 @@ class Job:
 
     run: Run
     measures: tuple[Measure, ...]
+
+
+Task = tuple[Job, Place]
 
 
 def plan(
@@ -96,39 +100,56 @@ def carry_out_all(
 ) -> list[Outcome]:
     """Do all jobs, several at a time; each keeps what it finishes, so the same call continues a run that was killed."""
     outcomes: list[Outcome] = []
-    with _pool(workers) as submit:
-        for outcome in submit(jobs, place):
-            outcomes.append(outcome)
-            if report is not None:
-                report(len(outcomes), len(jobs), outcome.run, outcome)
+    for outcome in side_by_side([(job, place) for job in jobs], workers) if workers > 1 else _in_turn(jobs, place):
+        outcomes.append(outcome)
+        if report is not None:
+            report(len(outcomes), len(jobs), outcome.run, outcome)
     return outcomes
 
 
-@contextlib.contextmanager
-def _pool(workers: int) -> Iterator[Callable[[Sequence[Job], Place], Iterator[Outcome]]]:
-    if workers == 1:
-        _quiet()
-        yield lambda jobs, place: (carry_out(job.run, job.measures, place) for job in jobs)
-        return
-    with (
-        sharing_the_gpu(),
-        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=prepare_worker) as pool,
-    ):
+def _in_turn(jobs: Sequence[Job], place: Place) -> Iterator[Outcome]:
+    _quiet()
+    for job in jobs:
+        yield carry_out(job.run, job.measures, place)
 
-        def submit(jobs: Sequence[Job], place: Place) -> Iterator[Outcome]:
-            waiting: set[Future[Outcome]] = {pool.submit(carry_out, job.run, job.measures, place) for job in jobs}
-            while waiting:
-                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    try:
-                        yield future.result()
-                    except BrokenProcessPool as error:
-                        raise UnshakenError(
-                            "a worker process was killed, most likely for memory; what is finished is kept: give the "
-                            "same command again, with fewer --workers"
-                        ) from error
 
-        yield submit
+def side_by_side(
+    tasks: Sequence[Task], workers: int, *, is_ready: Callable[[Task], bool] = lambda task: True
+) -> Iterator[Outcome]:
+    """Several tasks at a time on one device, the first that are ready first.
+
+    Where the GPU's memory does not do for all of them, one fewer runs from then on, and a task that was lost is tried
+    again, at last alone.
+    """
+    waiting, running, alone = list(tasks), dict[Future[Outcome], Task](), False
+    spawn = multiprocessing.get_context("spawn")
+    with sharing_the_gpu(), ProcessPoolExecutor(workers, spawn, initializer=prepare_worker) as pool:
+        while waiting or running:
+            while len(running) < workers and (task := next(filter(is_ready, waiting), None)) is not None:
+                waiting.remove(task)
+                job, place = task
+                alone = workers == 1  # and nothing runs
+                running[pool.submit(carry_out, job.run, job.measures, place)] = task
+            if not running:
+                time.sleep(1)  # none is ready
+            for future in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:
+                task = running.pop(future)
+                outcome = _result(future)
+                if outcome.lacked_memory and not alone:
+                    workers = max(1, workers - 1)
+                    waiting.insert(0, task)
+                else:
+                    yield outcome
+
+
+def _result(future: Future[Outcome]) -> Outcome:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise UnshakenError(
+            "a worker process was killed, most likely for memory; what is finished is kept: give the same command "
+            "again, with fewer --workers"
+        ) from error
 
 
 def prepare_worker() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
@@ -13,6 +14,7 @@ from unshaken.recipes.schedule import at_most
 from unshaken.reports.statistics import over_seeds_and_examples, wilson
 from unshaken.reports.views import escape_markdown
 
+DRAWN = "in the figure"  # no number
 UNITS = {"gflops": "gflops", "counted-gflops": "counted_gflops", "seconds": "seconds", "cost": "cost"}
 
 
@@ -102,6 +104,9 @@ class _View:
         named["failed"] = self._failed(method, column)
         if column.average:
             return self._average(method, column, named)
+        if column.measure.what == "features":
+            drawn = any(outcome.features for seed in self.seeds if (outcome := self._outcome(method, column, seed)))
+            return Cell(**named, why=DRAWN if drawn else self._why(method, column))
         if column.measure.what != "accuracy":
             return self._plain(method, column, named)
         found = self._marks(method, column)
@@ -275,7 +280,7 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) ->
     }
     failed = _failures(recipe, found)
     if failed:
-        text += "\n\nRuns that failed:\n\n" + "\n".join(failed)
+        text += "\n\nRuns that failed, which no mean holds:\n\n" + "\n".join(failed)
     if len(encoders) == 1:
         text += f"\n\nThe paper's encoder: {escape_markdown(encoders[0])}."
     if majorities:
@@ -285,7 +290,7 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) ->
 
 
 def _failures(recipe: Recipe, found: Sequence[Cell]) -> list[str]:
-    """A line a method: which seeds, and what ended the first of them."""
+    """A line a method: which seeds, and what ended the first of them, without the advice that comes with it."""
     lines = []
     for method in recipe.methods:
         failed: dict[int, str] = {}
@@ -294,21 +299,22 @@ def _failures(recipe: Recipe, found: Sequence[Cell]) -> list[str]:
                 failed = {**cell.failed, **failed}
         if failed:
             seeds = f"seed{'s' if len(failed) > 1 else ''} {', '.join(map(str, sorted(failed)))}"
-            lines.append(f"- {escape_markdown(method.name)}, {seeds}: {escape_markdown(failed[min(failed)])}")
+            reason = re.split(r"; |\. | Search for ", failed[min(failed)])[0]
+            lines.append(f"- {escape_markdown(method.name)}, {seeds}: {escape_markdown(reason)}")
     return lines
 
 
 def _shown(cell: Cell, encoders: Sequence[str], seeds: int) -> str:
     parts = []
     if cell.ours is None:
-        known = cell.why in (None, "not run")
-        parts.append("failed" if cell.failed else "not run" if known else f"not run: {escape_markdown(cell.why or '')}")
+        why = cell.why or "not run"
+        told = why if why in ("not run", DRAWN) else f"not run: {escape_markdown(why)}"
+        parts.append("failed" if cell.failed else told)
     else:
         star = "\\*" if cell.significant else ""
         interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
         ours = f"{cell.ours:.4g}" if cell.low is None else f"{cell.ours:.1f}"
         fewer = f", {len(cell.seeds)} of {seeds} seeds" if len(cell.seeds) < seeds else ""
-        fewer += f", {len(cell.failed)} failed" if cell.failed else ""
         parts.append(f"{ours}{star}{interval}{fewer}")
     for encoder, number in (cell.paper or {}).items():
         difference = cell.difference(encoder)

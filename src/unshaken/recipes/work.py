@@ -14,7 +14,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import read_json, write_json
 from unshaken.recipes.inputs import attack_of, build, test_rows, training_rows
-from unshaken.recipes.runs import Measure, Measured, Outcome, Run, load_outcome
+from unshaken.recipes.runs import OUT_OF_MEMORY, Measure, Measured, Outcome, Run, load_outcome
 
 FEATURE_DIMENSIONS = 16  # of the principal components a feature map is drawn from; keeps an outcome small
 
@@ -136,7 +136,7 @@ def carry_out(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
 
 def _told(error: Exception) -> str:
     told = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-    return f"the GPU's memory is used up; fewer --workers need less ({told})" if "OutOfMemory" in told else told
+    return f"{OUT_OF_MEMORY}; fewer --workers need less ({told})" if "out of memory" in told else told
 
 
 def _give_memory_back() -> None:
