@@ -171,25 +171,35 @@ def _told(group: Group, name: str) -> str:
     """Seeds, settings, and what the recipe's runs took."""
     recipe = group.recipe(name)
     jobs = [job for job in plan([recipe], group.encoder, **group.options) if job.run.key in kept(group.file)]
-    outcomes = [kept(group.file)[job.run.key] for job in jobs]
-    keys = [{measure.key(job.run.settings.task) for measure in job.measures} for job in jobs]
-    training = sum(outcome.training.get("seconds", 0.0) for outcome in outcomes)
-    measuring = sum(
-        measured.seconds
-        for outcome, wanted in zip(outcomes, keys, strict=True)
-        for key, measured in outcome.measured.items()
-        if key in wanted
-    )
-    seeds = sorted({outcome.run.seed for outcome in outcomes})
-    device = next(iter(outcomes[0].environment.get("accelerators", [])), "CPU")
+    both = [(job, kept(group.file)[job.run.key]) for job in jobs]
+    trained = [(job, outcome) for job, outcome in both if outcome.training]
+    seeds = sorted({outcome.run.seed for _, outcome in both})
+    told = [f"{len(trained)} runs, seeds {', '.join(map(str, seeds))};"]
+    device, on_device = "CPU", []
+    for _, outcome in trained:
+        device = next(iter(outcome.environment.get("accelerators", [])), device)
+    for job, outcome in trained:
+        if device in (outcome.environment.get("accelerators") or ["CPU"]):
+            on_device.append((job, outcome))
+    training = sum(outcome.training["seconds"] for _, outcome in on_device)
+    measuring = sum(_measuring(job, outcome) for job, outcome in on_device)
     share = (training + measuring) / group.workers
-    told = [
-        f"{len(outcomes)} runs, seeds {', '.join(map(str, seeds))}; {training:,.0f} s of training and",
-        f"{measuring:,.0f} s of measuring, {group.workers} runs side by side: about {share:,.0f} s of one {device}.",
+    told += [
+        f"{training:,.0f} s of training and {measuring:,.0f} s of measuring, {group.workers} runs side by side:",
+        f"about {share:,.0f} s of one {device}.",
+    ]
+    if len(on_device) < len(trained):
+        told.append(f"{len(trained) - len(on_device)} of the runs were done on a CPU, one core each.")
+    told += [
         f"`*`: the 95% interval of the difference from {recipe.baseline} leaves out zero.",
         settings_line(recipe, group.changes),
     ]
     return " ".join(told)
+
+
+def _measuring(job: Job, outcome: Outcome) -> float:
+    wanted = {measure.key(job.run.settings.task) for measure in job.measures}
+    return sum(measured.seconds for key, measured in outcome.measured.items() if key in wanted)
 
 
 HEADLINE = {  # file of the group -> rows of its recipes
