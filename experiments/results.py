@@ -138,12 +138,33 @@ def section(name: str) -> str:
             markdown(group.recipe(name), found(group, name), len(recipe.seeds)),
             "",
         ]
-        lines += [*_at_chance(group, name), _told(group, name), "", f"```\n{group.command(name)}\n```", ""]
+        lines += [
+            *_left_out(group, recipe),
+            *_at_chance(group, name),
+            _told(group, name),
+            "",
+            f"```\n{group.command(name)}\n```",
+            "",
+        ]
         if recipe.figure is not None and image(group, name).is_file():
             lines += [f"![{recipe.title}, {group.title}](images/results/{image(group, name).name})", ""]
     lines += [f"- {note}" for note in recipe.notes]
     lines += [f"- Not run: {absent.what}: {absent.why}." for absent in recipe.not_run]
     return "\n".join(lines).rstrip()
+
+
+def _left_out(group: Group, recipe: Recipe) -> list[str]:
+    """Rows and columns of the recipe that the group's command does not ask for."""
+    chosen = group.recipe(recipe.name)
+    told = [
+        f"{kind}: {'; '.join(missing)}."
+        for kind, missing in (
+            ("rows", [row.name for row in recipe.methods if row not in chosen.methods]),
+            ("columns", [column.name for column in recipe.columns if column not in chosen.columns]),
+        )
+        if missing
+    ]
+    return [f"Not run here, for want of device time: {' And '.join(told)}", ""] if told else []
 
 
 def image(group: Group, name: str) -> Path:
