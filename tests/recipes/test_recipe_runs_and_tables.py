@@ -32,7 +32,7 @@ from unshaken.recipes import (
     unfinished,
 )
 from unshaken.recipes.inputs import attack_of, substitutions_of, training_rows
-from unshaken.recipes.runs import make_settings
+from unshaken.recipes.runs import OUT_OF_MEMORY, make_settings
 
 
 @pytest.fixture(scope="module")
@@ -372,7 +372,8 @@ def test_a_table_says_which_runs_failed_and_that_a_mean_is_without_them() -> Non
         run = recipe.run("e", recipe.methods[method], recipe.columns[0], seed)
         right = {"sst2 clean": Measured(held="1111", majority=0.5, data="x")}
         lost = method == 1 or seed == 1
-        error = f"step {7 + seed}: the gradient is not finite" if lost else None
+        error = f"step {7 + seed}: the gradient is not finite, first at x; lower the learning rate" if lost else None
+        error = f"{OUT_OF_MEMORY}; fewer --workers" if (method, seed) == (1, 1) else error
         outcomes[run.key] = Outcome(run=run, error=error, measured={} if lost else right)
     found = cells(recipe, outcomes, "e")
     text = markdown(recipe, found, 2)
@@ -380,8 +381,9 @@ def test_a_table_says_which_runs_failed_and_that_a_mean_is_without_them() -> Non
     assert "100.0" in rows["plain"]
     assert "1 of 2 seeds" in rows["plain"]
     assert rows["swap"].count("failed") == len(recipe.columns)
-    assert "- plain, seed 1: step 8: the gradient is not finite" in text
-    assert "- swap, seeds 0, 1: step 7: the gradient is not finite" in text
+    assert "- plain, 1 run: step 8: the gradient is not finite" in text
+    assert "- swap, 1 run: step 7: the gradient is not finite" in text
+    assert "- swap, 1 run: the GPU's memory is used up" in text
 
 
 def test_data_cannot_break_out_of_a_table() -> None:

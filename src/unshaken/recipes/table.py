@@ -32,7 +32,7 @@ class Cell:
         majority: What always answering the most frequent label gives, in percent.
         paper: Paper's encoder -> its number.
         why: Why there is no number of ours.
-        failed: Seed -> what ended its run. A mean without them is one of the runs that went well.
+        failed: Run -> what ended it. A mean without them is one of the runs that went well.
     """
 
     method: str
@@ -50,7 +50,7 @@ class Cell:
     seeds: tuple[int, ...] = ()
     paper: dict[str, Number] | None = None
     why: str | None = None
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     @property
     def significant(self) -> bool:
@@ -165,9 +165,9 @@ class _View:
         errors = list(self._failed(method, column).values())
         return errors[0] if errors else "not all of its columns were run" if column.parts else "not run"
 
-    def _failed(self, method: Method, column: Column) -> dict[int, str]:
+    def _failed(self, method: Method, column: Column) -> dict[str, str]:
         return {
-            seed: outcome.error
+            outcome.run.name: outcome.error
             for part in (self._parts(column) or [column])
             for seed in self.seeds
             if (outcome := self._outcome(method, part, seed)) is not None and outcome.error
@@ -290,17 +290,20 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) ->
 
 
 def _failures(recipe: Recipe, found: Sequence[Cell]) -> list[str]:
-    """A line a method: which seeds, and what ended the first of them, without the advice that comes with it."""
+    """A line a method and kind of error: how many runs, and what ended the first, without the advice behind it."""
     lines = []
     for method in recipe.methods:
-        failed: dict[int, str] = {}
+        errors: dict[str, str] = {}
         for cell in found:
-            if cell.method == method.name:
-                failed = {**cell.failed, **failed}
-        if failed:
-            seeds = f"seed{'s' if len(failed) > 1 else ''} {', '.join(map(str, sorted(failed)))}"
-            reason = re.split(r"; |\. | Search for ", failed[min(failed)])[0]
-            lines.append(f"- {escape_markdown(method.name)}, {seeds}: {escape_markdown(reason)}")
+            errors |= cell.failed if cell.method == method.name else {}
+        kinds: dict[str, list[str]] = {}
+        for error in (errors[run] for run in sorted(errors)):
+            reason = re.split(r"; |\. | Search for ", error)[0]
+            kinds.setdefault(re.sub(r"\d+", "#", reason.partition(",")[0]), []).append(reason)
+        for reasons in kinds.values():
+            runs = f"{len(reasons)} run{'s' if len(reasons) > 1 else ''}"
+            first = "" if len(set(reasons)) == 1 else "the first: "
+            lines.append(f"- {escape_markdown(method.name)}, {runs}: {first}{escape_markdown(reasons[0])}")
     return lines
 
 
