@@ -198,7 +198,7 @@ class RobustTrainer(SafeTrainer):
             rows = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
             lengths = [sum(len(text) for text in row.texts) for row in dataset]
             return SimilarLengthSampler(lengths, rows, order=balanced, seed=arguments.seed)
-        return balanced or super()._get_train_sampler(dataset)
+        return super()._get_train_sampler(dataset) if balanced is None else balanced
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         if isinstance(eval_dataset, Examples):  # in their order, however training orders its rows
