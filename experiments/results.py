@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -196,12 +196,8 @@ def _told(group: Group, name: str) -> str:
     trained = [(job, outcome) for job, outcome in both if outcome.training]
     seeds = sorted({outcome.run.seed for _, outcome in both})
     told = [f"{len(trained)} runs, seeds {', '.join(map(str, seeds))};"]
-    device, on_device = "CPU", []
-    for _, outcome in trained:
-        device = next(iter(outcome.environment.get("accelerators", [])), device)
-    for job, outcome in trained:
-        if device in (outcome.environment.get("accelerators") or ["CPU"]):
-            on_device.append((job, outcome))
+    device = Counter(_device(outcome) for _, outcome in trained).most_common(1)[0][0]
+    on_device = [(job, outcome) for job, outcome in trained if _device(outcome) == device]
     training = sum(outcome.training["seconds"] for _, outcome in on_device)
     measuring = sum(_measuring(job, outcome) for job, outcome in on_device)
     share = (training + measuring) / group.workers
@@ -216,6 +212,10 @@ def _told(group: Group, name: str) -> str:
         settings_line(recipe, group.changes),
     ]
     return " ".join(told)
+
+
+def _device(outcome: Outcome) -> str:
+    return next(iter(outcome.environment.get("accelerators", [])), "CPU")
 
 
 def _measuring(job: Job, outcome: Outcome) -> float:

@@ -19,8 +19,11 @@ from pathlib import Path
 
 from results import groups, kept
 
-from unshaken.recipes import Job, Measure, Outcome, Place, Run
-from unshaken.recipes.schedule import Task, expected_cost, side_by_side
+from unshaken.errors import UnshakenError
+from unshaken.files import locked
+from unshaken.names import nearest
+from unshaken.recipes import Place
+from unshaken.recipes.schedule import Task, merge, side_by_side
 
 
 def main() -> None:
@@ -32,22 +35,25 @@ def main() -> None:
     words.add_argument("--workers", type=int, default=16)
     words.add_argument("--minutes", type=float, default=float("inf"))
     given = words.parse_args()
-    unknown = set(given.files) - {group.file for group in groups()}
-    if unknown:
-        sys.exit(f"no group has the file {', '.join(sorted(unknown))}")
+    known = [group.file for group in groups()]
+    for file in given.files:
+        if file not in known:
+            raise UnshakenError(f"no group has the file {file!r}; {nearest(file, known)}")
+    if not given.data.is_dir():
+        raise UnshakenError(f"no such folder: {given.data}")
     deadline = time.time() + 60 * given.minutes
-    waiting = [task for file in given.files for task in tasks(file, given, deadline)]
-    print(f"{len(waiting)} trainings", flush=True)
-    for done, outcome in enumerate(side_by_side(waiting, given.workers, is_ready=is_ready), start=1):
-        say(done, len(waiting), outcome)
+    with locked(given.out):
+        waiting = [task for file in given.files for task in tasks(file, given, deadline)]
+        print(f"{len(waiting)} trainings", flush=True)
+        for folder in sorted({encoder_of(task) for task in waiting if not is_ready(task)}):
+            print(f"waiting for a model in {folder}", flush=True)
+        for done, outcome in enumerate(side_by_side(waiting, given.workers, is_ready=is_ready), start=1):
+            print(f"[{done}/{len(waiting)}] {outcome.run.name}: {outcome.summary}", flush=True)
 
 
 def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Task]:
     """What a file's groups lack: whole seeds first, and the longest first within a seed."""
-    wanted: dict[Run, dict[Measure, None]] = {}
     own = [group for group in groups() if group.file == file]
-    for job in (job for group in own for job in group.jobs()):
-        wanted.setdefault(job.run, {}).update(dict.fromkeys(job.measures))
     place = Place(
         encoders={group.encoder: str(given.encoders / group.encoder) for group in own},
         data=given.data,
@@ -57,26 +63,24 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
         group_by_length=own[0].group_by_length,
         deadline=deadline,
     )
-    for run in sorted(wanted, key=lambda run: (run.seed, -expected_cost(run))):
-        job = Job(run=run, measures=tuple(wanted[run]))
-        known = kept(file).get(run.key)
-        if known is not None and not known.lacks(job.measures):
-            continue
-        if place.outcome(run).lacks(job.measures):
+    for job in merge(job for group in own for job in group.jobs()):
+        known = kept(file).get(job.run.key, place.outcome(job.run))
+        if known.lacks(job.measures) and place.outcome(job.run).lacks(job.measures):
             yield job, place
 
 
 def is_ready(task: Task) -> bool:
+    return time.time() > task[1].deadline or (encoder_of(task) / "config.json").is_file()
+
+
+def encoder_of(task: Task) -> Path:
     job, place = task
-    return time.time() > place.deadline or (Path(place.encoders[job.run.encoder]) / "config.json").is_file()
-
-
-def say(done: int, total: int, outcome: Outcome) -> None:
-    shares = [f"{key} {found.held.count('1') / len(found.held):.1%}" for key, found in outcome.measured.items()]
-    told = outcome.error or f"{outcome.training.get('seconds')} s; {', '.join(shares)}"
-    print(f"[{done}/{total}] {outcome.run.name}: {told}", flush=True)
+    return Path(place.encoders[job.run.encoder])
 
 
 if __name__ == "__main__":
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    main()
+    try:
+        main()
+    except UnshakenError as error:
+        sys.exit(f"error: {error}")

@@ -13,7 +13,7 @@ from unshaken.errors import UnshakenError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unshaken.recipes import Job, Place, Recipe, Run
+    from unshaken.recipes import Job, Outcome, Place, Recipe, Run
 
 
 PATIENCE = 3600  # seconds without a finished step of any process
@@ -173,16 +173,9 @@ def _changes(pairs: list[str], limit: int | None) -> dict[str, Any]:
     return changes
 
 
-def _say(console: Console, done: int, total: int, run: Any, outcome: Any) -> None:
-    if outcome.error is not None:
-        console.print(f"[{done}/{total}] {run.name}: failed: {outcome.error}", markup=False, style="red")
-        return
-    shares = [
-        f"{key} {measured.held.count('1') / max(1, len(measured.held)):.1%}"
-        for key, measured in outcome.measured.items()
-    ]
-    seconds = outcome.training.get("seconds")
-    console.print(f"[{done}/{total}] {run.name}: {seconds} s; {', '.join(shares)}", markup=False, highlight=False)
+def _say(console: Console, done: int, total: int, run: Run, outcome: Outcome) -> None:
+    style = None if outcome.error is None else "red"
+    console.print(f"[{done}/{total}] {run.name}: {outcome.summary}", markup=False, highlight=False, style=style)
 
 
 def _print_plan(jobs: list[Job], todo: list[Job], place: Place, console: Console) -> None:

@@ -49,7 +49,7 @@ def train(
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
     fp16: Annotated[bool, typer.Option("--fp16", help="Train in float16 autocast with a loss scale.")] = False,
     group_by_length: Annotated[
-        bool, typer.Option("--group-by-length", help="Batches of texts of similar length: less padding, faster.")
+        bool, typer.Option("--group-by-length", help="Train on batches of texts of similar length: less padding.")
     ] = False,
     on_nonfinite: Annotated[
         str, typer.Option(help="What a NaN or infinite loss or gradient does: stop, or skip the batch.")

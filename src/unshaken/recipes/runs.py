@@ -206,6 +206,17 @@ class Outcome:
             return key in self.measured
         return self.features is not None if measure.what == "features" else bool(self.training)
 
+    @property
+    def summary(self) -> str:
+        """For people who watch: what ended it, or what it took and gave."""
+        if self.error is not None:
+            return f"failed: {self.error}"
+        shares = [
+            f"{key} {measured.held.count('1') / max(1, len(measured.held)):.1%}"
+            for key, measured in self.measured.items()
+        ]
+        return f"{self.training.get('seconds')} s; {', '.join(shares)}"
+
     def line(self) -> str:
         """As one line of JSON."""
         return json.dumps(asdict(self), allow_nan=False)

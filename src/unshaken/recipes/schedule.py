@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -52,17 +52,27 @@ def plan(
         examples: At most this many attacked examples.
         clean_examples: At most this many examples that are answered as they are.
     """
+    return merge(
+        Job(
+            run=recipe.run(encoder, method, column, seed, changes),
+            measures=(at_most(column.measure, examples, clean_examples).answers,),
+        )
+        for recipe in recipes
+        for seed in (seeds if seeds is not None else recipe.seeds)
+        for method in recipe.methods
+        for column in recipe.measured
+    )
+
+
+def merge(jobs: Iterable[Job]) -> list[Job]:
+    """Each training once, with everything that was asked of it, in the order in which to do them."""
     wanted: dict[Run, dict[Measure, None]] = {}
-    for recipe in recipes:
-        for seed in seeds if seeds is not None else recipe.seeds:
-            for method in recipe.methods:
-                for column in recipe.measured:
-                    run = recipe.run(encoder, method, column, seed, changes)
-                    wanted.setdefault(run, {})[at_most(column.measure, examples, clean_examples).answers] = None
-    jobs = [Job(run=run, measures=tuple(measures)) for run, measures in wanted.items()]
+    for job in jobs:
+        wanted.setdefault(job.run, {}).update(dict.fromkeys(job.measures))
+    merged = [Job(run=run, measures=tuple(measures)) for run, measures in wanted.items()]
     # Seeds outermost, so that a plan that is cut short has whole seeds first; the longest first within a seed, so that
     # none of them is left alone at the end.
-    return sorted(jobs, key=lambda job: (job.run.seed, -expected_cost(job.run)))
+    return sorted(merged, key=lambda job: (job.run.seed, -expected_cost(job.run)))
 
 
 def at_most(measure: Measure, examples: int | None, clean_examples: int | None) -> Measure:
@@ -123,7 +133,7 @@ def side_by_side(
     """
     waiting, running, alone = list(tasks), dict[Future[Outcome], Task](), False
     spawn = multiprocessing.get_context("spawn")
-    with sharing_the_gpu(), ProcessPoolExecutor(workers, spawn, initializer=prepare_worker) as pool:
+    with _sharing_the_gpu(), ProcessPoolExecutor(workers, spawn, initializer=_prepare) as pool:
         while waiting or running:
             while len(running) < workers and (task := next(filter(is_ready, waiting), None)) is not None:
                 waiting.remove(task)
@@ -152,7 +162,7 @@ def _result(future: Future[Outcome]) -> Outcome:
         ) from error
 
 
-def prepare_worker() -> None:
+def _prepare() -> None:
     import torch
 
     torch.set_num_threads(1)  # of each worker: they share the cores
@@ -169,7 +179,7 @@ def _quiet() -> None:
 
 
 @contextlib.contextmanager
-def sharing_the_gpu() -> Iterator[None]:
+def _sharing_the_gpu() -> Iterator[None]:
     """NVIDIA's multi-process service while open, where it is installed: small trainings then overlap on one GPU."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
