@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Each test process computes on one core; several run side by side.
 JOBS ?= 2
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-plain-kernels lint clean
 
 # The tested set of versions. torch comes first, so that its CPU build is taken where pip knows one.
 $(VENV)/.done-%: pyproject.toml constraints.txt
@@ -19,6 +19,12 @@ demo: $(VENV)/.done-demo,report
 
 test: $(VENV)/.done-test
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu"
+
+# What half precision and solvers do where the processor has neither bf16 nor wide vectors.
+test-plain-kernels: $(VENV)/.done-test
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_DEFAULT_FPMATH_MODE=STRICT \
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not gpu" \
+	  -k "half or autocast or bf16 or diverge or plain_kernels" tests
 
 lint: $(VENV)/.done-test
 	$(BIN)/ruff check .
