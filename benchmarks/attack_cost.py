@@ -28,10 +28,10 @@ from scipy.optimize import nnls
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken.attacks import PWWS, Attack, Genetic, Victim
-from unshaken.attacks.model_victim import ModelVictim
 from unshaken.examples import Example, Examples
 from unshaken.processes import Shard
 from unshaken.substitutions.dictionary import Dictionary
+from unshaken.victims.hugging_face import ModelVictim
 
 LENGTHS = {"cpu": (12, 24, 48), "cuda": (16, 64, 192)}  # in words
 CANDIDATES = (4, 16)

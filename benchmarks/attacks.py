@@ -25,9 +25,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from unshaken.attacks import PWWS, Genetic, Victim
-from unshaken.attacks.model_victim import ModelVictim, Rows
 from unshaken.examples import Example, Examples
 from unshaken.substitutions.dictionary import Dictionary
+from unshaken.victims.hugging_face import ModelVictim, Rows
 
 
 def victim_with_head(folder: Path | str, sentences: list[tuple[str, int]], **options: Any) -> ModelVictim:

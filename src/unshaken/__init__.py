@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from unshaken._registration import register_when_transformers_is_imported
 
 if TYPE_CHECKING:
-    from unshaken.attacks import Victim
     from unshaken.connections import Connection, check, connect, connection_of, disconnect
     from unshaken.errors import IncompatibleModelError, UnshakenError
+    from unshaken.evaluation import Report, evaluate
     from unshaken.examples import Example, Examples
-    from unshaken.reports import Report, evaluate
     from unshaken.tasks import load_task
     from unshaken.training import RobustTrainer, RobustTrainingArguments
+    from unshaken.victims import Victim
 
 __version__ = "0.1.0"
 
@@ -26,16 +26,16 @@ _HOMES = {
     "Example": "unshaken.examples",
     "Examples": "unshaken.examples",
     "IncompatibleModelError": "unshaken.errors",
-    "Report": "unshaken.reports",
+    "Report": "unshaken.evaluation",
     "RobustTrainer": "unshaken.training",
     "RobustTrainingArguments": "unshaken.training",
     "UnshakenError": "unshaken.errors",
-    "Victim": "unshaken.attacks",
+    "Victim": "unshaken.victims",
     "check": "unshaken.connections",
     "connect": "unshaken.connections",
     "connection_of": "unshaken.connections",
     "disconnect": "unshaken.connections",
-    "evaluate": "unshaken.reports",
+    "evaluate": "unshaken.evaluation",
     "load_task": "unshaken.tasks",
 }
 

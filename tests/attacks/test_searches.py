@@ -187,7 +187,7 @@ def test_goals(tokenizer: Any) -> None:
 
 
 def test_scoring_separates_answers_that_softmax_would_tie() -> None:
-    from unshaken.attacks.victim import log_softmax
+    from unshaken.victims.base import log_softmax
 
     answers = log_softmax(np.array([[20.0, 0.0], [25.0, 0.0]], np.float32)).astype(np.float32)
     for scoring in ("probability", "log-probability", "margin"):

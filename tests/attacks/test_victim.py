@@ -24,13 +24,13 @@ from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, ti
 
 from unshaken.attacks import PWWS, Victim
 from unshaken.attacks.engine import _Engine
-from unshaken.attacks.first_token import FirstTokenOnly
-from unshaken.attacks.model_victim import ModelVictim, Rows
 from unshaken.attacks.pieces import PieceEncoder
 from unshaken.attacks.space import PROBE
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.victims.cls_shortcut import FirstTokenOnly
+from unshaken.victims.hugging_face import ModelVictim, Rows
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from victims import WORD_LIST, bag_victim, labelled
 from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Transfer, Victim, WorstCase, gather, storage
 from unshaken.attacks.parts import parts_of
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers
 from unshaken.processes import Shard, launch_id, own_device
 from unshaken.reports import Report, evaluate
-from unshaken.reports.answers import answer_share, ask, gather_answers
 
 TEXTS = [
     f"a {one} film with a {two} plot , number {n}"

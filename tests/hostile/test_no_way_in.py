@@ -48,6 +48,7 @@ IMPORTERS = {
     "__init__.py": "the public names, from a table",
     "connections/auto.py": "transformers' own modules, from the table of backbones",
     "cli/listing.py": "the tables that `unshaken list` prints",
+    "evaluation/report.py": "the views of a report, from its own table",
 }
 
 
@@ -358,10 +359,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from unshaken.attacks.state import state_of
+from unshaken.victims.object_digest import object_digest
 texts, labels = ["a good film", "a bad film", "fine", "poor plot"] * 3, [1, 0, 1, 0] * 3
 for model in (LogisticRegression(), LogisticRegression(C=2.0), RandomForestClassifier(3, random_state=0)):
-    print(state_of(make_pipeline(TfidfVectorizer(stop_words="english"), model).fit(texts, labels)).hex())
+    print(object_digest(make_pipeline(TfidfVectorizer(stop_words="english"), model).fit(texts, labels)).hex())
 """
 
 

@@ -10,9 +10,9 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from unshaken.attacks.results import AttackResult
+from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Probes, Recheck
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Example, Examples
-from unshaken.reports.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Probes, Recheck
-from unshaken.reports.training_record import TrainingRecord
 
 TRAINED_ON = {"name": "dictionary", "fingerprint": "a" * 64}
 NEW = {"name": "wordnet", "fingerprint": "b" * 64}

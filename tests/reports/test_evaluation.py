@@ -12,14 +12,14 @@ from report_parts import WORDS, examples, save_model, small_texts, tiny_model, t
 from transformers import BertForSequenceClassification
 
 from unshaken.attacks import PWWS, Genetic, HullAttack, Transfer
-from unshaken.attacks.victim import Victim
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.evaluate import _Run
+from unshaken.evaluation.probes import truncated_swaps, visible_words
 from unshaken.examples import Example, Examples
 from unshaken.reports import Report, TrainingRecord, evaluate
-from unshaken.reports.evaluation import _Run
-from unshaken.reports.probes import truncated_swaps, visible_words
 from unshaken.substitutions import Dictionary
+from unshaken.victims.base import Victim
 
 SETS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"], "plot": ["film"]})
 POSITIVE = {"good", "fine", "great"}

@@ -9,8 +9,8 @@ import pytest
 from report_parts import made_evaluation, run
 
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.results import Proportion
 from unshaken.reports import Report, figures
-from unshaken.reports.results import Proportion
 
 
 def report() -> Report:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from report_parts import TRAINED_ON, made_evaluation, run
 
+from unshaken.evaluation.results import Evaluation, Recheck
 from unshaken.reports import FLAGS, Report
-from unshaken.reports.results import Evaluation, Recheck
 
 
 def clean() -> Evaluation:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from unshaken.attacks.results import AttackResult
+from unshaken.evaluation.comparison import Comparison
+from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Probes, Recheck
 from unshaken.reports import FLAGS, SCHEMA_VERSION, Check, TrainingRecord
-from unshaken.reports.comparison import Comparison
-from unshaken.reports.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Probes, Recheck
 
 DOCS = Path(__file__).parents[2] / "docs"
 

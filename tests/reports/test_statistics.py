@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from unshaken.errors import UnshakenError
-from unshaken.reports.statistics import (
+from unshaken.evaluation.statistics import (
     aggregate,
     bootstrap,
     holm,

@@ -1,4 +1,4 @@
-"""Attacks on text classifiers, and the victim they attack."""
+"""Attacks on text classifiers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from unshaken.attacks.random_swaps import Random
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.textfooler import TextFooler
 from unshaken.attacks.transfer import Transfer
-from unshaken.attacks.victim import Victim
 from unshaken.attacks.white_box import HotFlip, HullAttack
 from unshaken.attacks.worst_case import WorstCase, worst_of
+from unshaken.victims.base import Victim
 
 ATTACKS: dict[str, type[Attack]] = {
     attack.name: attack

@@ -15,12 +15,12 @@ import numpy as np
 from unshaken.attacks.goals import SCORINGS, Goal, Scoring, Untargeted
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import PROBE, Space
-from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.processes import WHOLE, Shard
 from unshaken.substitutions import default_substitutions
 from unshaken.substitutions.base import Substitutions
+from unshaken.victims.base import Victim
 
 if TYPE_CHECKING:
     from unshaken.attacks.constraints import Constraint

@@ -23,18 +23,18 @@ from unshaken.attacks.constraints import check, restrict
 from unshaken.attacks.constraints.base import Candidate, Constraint
 from unshaken.attacks.flight import Flight
 from unshaken.attacks.input_checks import checked_input
-from unshaken.attacks.model_victim import ModelVictim, Rows
 from unshaken.attacks.parts import parts_of
 from unshaken.attacks.pieces import PieceEncoder
 from unshaken.attacks.progress import ProgressBar
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import PROBE, Space, candidates_of
 from unshaken.attacks.storage import Merged, ResultsFile
-from unshaken.attacks.victim import Texts, Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.processes import Shard
 from unshaken.substitutions.words import match_case, segment, visible_positions
+from unshaken.victims.base import Texts, Victim
+from unshaken.victims.hugging_face import ModelVictim, Rows
 
 BLOCK = 64  # examples that are set up together: enough to batch tokenising and constraints, few enough to start at once
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Targeted
-from unshaken.attacks.model_victim import ModelVictim
-from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.names import nearest
+from unshaken.victims.base import Victim
+from unshaken.victims.hugging_face import ModelVictim
 
 
 def checked_input(attack: SearchAttack, victim: Victim, examples: Sequence[Example]) -> tuple[int, ...]:

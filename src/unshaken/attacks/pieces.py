@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unshaken.attacks.model_victim import ModelVictim, Rows
 from unshaken.attacks.space import Space, ragged_arange
 from unshaken.substitutions.pieces import Template, cuts_at_separators, fixed_parts, stand_free
+from unshaken.victims.hugging_face import ModelVictim, Rows
 
 
 class PieceEncoder:

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from unshaken.attacks.constraints.base import Candidate
-from unshaken.attacks.victim import Texts
 from unshaken.examples import Example
 from unshaken.substitutions.words import Words
+from unshaken.victims.base import Texts
 
 PROBE = -1  # the choice that blots a word out, for attacks that ask how much it matters; never part of an answer
 

@@ -11,8 +11,8 @@ from unshaken.attacks.base import Ask, Scores, Search, SearchAttack, ask_probes
 from unshaken.attacks.constraints import Constraint, PartOfSpeech, SentenceSimilarity, StopWords
 from unshaken.attacks.goals import Scoring
 from unshaken.attacks.space import Space, candidates_of
-from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
+from unshaken.victims.base import Victim
 
 Variant = Literal["paper", "code", "textattack"]
 VARIANTS: dict[str, tuple[Constraint, ...]] = {

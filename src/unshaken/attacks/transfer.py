@@ -14,11 +14,11 @@ from unshaken.attacks.base import Attack
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.results import AttackResult, AttackResults, Outcome
 from unshaken.attacks.storage import derived_results
-from unshaken.attacks.victim import Victim
 from unshaken.attacks.worst_case import part_of
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.processes import WHOLE, Shard
+from unshaken.victims.base import Victim
 
 
 @dataclass(frozen=True, kw_only=True)

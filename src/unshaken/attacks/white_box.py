@@ -18,12 +18,12 @@ from torch import Tensor
 
 from unshaken.attacks.base import Ask, Look, Scores, Search, SearchAttack
 from unshaken.attacks.goals import Targeted
-from unshaken.attacks.model_victim import ModelVictim
 from unshaken.attacks.space import Space
-from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import Hull, HullBuilder
 from unshaken.substitutions.hull_search import HullMixer, HullSearch
+from unshaken.victims.base import Victim
+from unshaken.victims.hugging_face import ModelVictim
 
 
 @dataclass(frozen=True, kw_only=True)

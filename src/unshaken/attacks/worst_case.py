@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from unshaken.attacks.base import Attack
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.storage import derived_results
-from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.processes import WHOLE, Shard
+from unshaken.victims.base import Victim
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,8 @@ def demo(
     from unshaken.display import Console
     from unshaken.embedded import minilm_path
     from unshaken.errors import UnshakenError
+    from unshaken.evaluation import merge
     from unshaken.recipes.fine_tuning import MINILM, Plan, fine_tune
-    from unshaken.reports import merge
     from unshaken.reports.model_card import save_model_card
 
     transformers.logging.disable_progress_bar()  # the bars below are enough

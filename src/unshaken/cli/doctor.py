@@ -139,7 +139,7 @@ def _save(out: Path, curves: list[ResidualCurve], steepness: dict[str, float], g
 
     from unshaken.files import write_json
     from unshaken.reports.figures import layer_profile, save_figure
-    from unshaken.reports.stability import stability_regions
+    from unshaken.reports.stability_regions import stability_regions
 
     numbers = {"residuals": [asdict(curve) for curve in curves], "lipschitz": steepness}
     write_json(out / "doctor.json", {**numbers, "growth": [asdict(row) for row in growth]})

@@ -11,9 +11,9 @@ from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.attacks.base import Attack
-    from unshaken.attacks.victim import Victim
     from unshaken.examples import Examples
     from unshaken.substitutions import Substitutions
+    from unshaken.victims.base import Victim
 
 
 def evaluate(
@@ -39,11 +39,11 @@ def evaluate(
 
     Under torchrun or accelerate launch the examples are shared between the processes.
     """
-    from unshaken.attacks.victim import Victim
     from unshaken.display import Console
+    from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
     from unshaken.processes import Shard
-    from unshaken.reports import evaluate as run
+    from unshaken.victims.base import Victim
 
     attacks = parse_attacks(attack or [], substitutions)
     options: dict[str, Any] = {"max_length": max_length, "trust_remote_code": trust_remote_code}

@@ -15,7 +15,7 @@ def report(
 ) -> None:
     """Merge the results of runs, compare their models on shared examples, and write one report."""
     from unshaken.display import Console
-    from unshaken.reports import Report, merge
+    from unshaken.evaluation import Report, merge
     from unshaken.reports.figures import report_figures, save_figure
 
     merged = merge([Report.load(run) for run in runs])

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from unshaken.attacks import Attack
     from unshaken.connections import Connection
     from unshaken.defences import Defence
+    from unshaken.evaluation import TrainingRecord
     from unshaken.examples import Examples
-    from unshaken.reports import TrainingRecord
 
 MINILM = "minilm"
 PLAN_FILE = "plan.json"
@@ -114,7 +114,7 @@ def fine_tune(plan: Plan) -> FineTuned:
 
 
 def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
-    from unshaken.reports import TrainingRecord
+    from unshaken.evaluation import TrainingRecord
 
     return TrainingRecord(
         method=plan.method,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
+from unshaken.evaluation.statistics import over_seeds_and_examples, wilson
 from unshaken.recipes.recipe import Column, Method, Number, Recipe
 from unshaken.recipes.runs import Measured, Outcome
 from unshaken.recipes.schedule import at_most
-from unshaken.reports.statistics import over_seeds_and_examples, wilson
 from unshaken.reports.views import escape_markdown
 
 DRAWN = "in the figure"  # no number

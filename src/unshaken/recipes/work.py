@@ -165,8 +165,8 @@ def _trained_model(run: Run, place: Place) -> Path | None:
 def _train(run: Run, place: Place) -> dict[str, Any]:
     import torch
 
+    from unshaken.evaluation.environment import environment
     from unshaken.recipes.fine_tuning import Plan, fine_tune
-    from unshaken.reports.environment import environment
     from unshaken.training import DistanceToPretrained, KeepBest
 
     settings = run.settings

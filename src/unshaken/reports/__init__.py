@@ -1,8 +1,5 @@
-"""Evaluation, reliability flags, and reports in every form."""
+"""Views of a report: terminal, Markdown, LaTeX, CSV, one HTML page, figures and the model card."""
 
-from unshaken.reports.evaluation import evaluate
-from unshaken.reports.flags import FLAGS, Check
-from unshaken.reports.report import SCHEMA_VERSION, Report, merge
-from unshaken.reports.training_record import TrainingRecord
+from unshaken.evaluation import FLAGS, SCHEMA_VERSION, Check, Report, TrainingRecord, evaluate, merge
 
 __all__ = ["FLAGS", "SCHEMA_VERSION", "Check", "Report", "TrainingRecord", "evaluate", "merge"]

@@ -7,10 +7,10 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from unshaken.display import visible
-from unshaken.reports.results import CLEAN, Evaluation, Prediction
+from unshaken.evaluation.results import CLEAN, Evaluation, Prediction
 
 if TYPE_CHECKING:
-    from unshaken.reports.report import Report
+    from unshaken.evaluation.report import Report
 
 Edit = tuple[int, int, str]  # start and end in the text before, in UTF-16 units as browsers count, and what replaced it
 

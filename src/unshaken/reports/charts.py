@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unshaken.reports.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
+from unshaken.evaluation.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
 from unshaken.reports.tables import by_data, escape
 
 if TYPE_CHECKING:
-    from unshaken.reports.report import Report
+    from unshaken.evaluation.report import Report
 
 SERIES = 8  # colours in the style sheet, and shapes here; more models repeat them
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 440, 270, 40, 42, 12, 14

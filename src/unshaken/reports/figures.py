@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
 from unshaken.files import writing
-from unshaken.reports.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from unshaken.reports.report import Report
+    from unshaken.evaluation.report import Report
 
 # Okabe and Ito's palette without yellow, which is too pale for lines; markers and dashes repeat what colours say.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")

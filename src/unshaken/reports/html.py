@@ -14,10 +14,10 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from unshaken.evaluation.flags import FLAGS, Check
+from unshaken.evaluation.results import CLEAN, WORST_CASE, Evaluation, Proportion
 from unshaken.reports import charts
 from unshaken.reports.browser import browser_data
-from unshaken.reports.flags import FLAGS, Check
-from unshaken.reports.results import CLEAN, WORST_CASE, Evaluation, Proportion
 from unshaken.reports.tables import (
     attack_table,
     by_data,
@@ -30,7 +30,7 @@ from unshaken.reports.tables import (
 )
 
 if TYPE_CHECKING:
-    from unshaken.reports.report import Report
+    from unshaken.evaluation.report import Report
 
 
 def page(report: Report) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.display import visible
+from unshaken.evaluation.report import Report
+from unshaken.evaluation.results import CLEAN, Evaluation
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.files import write_text
-from unshaken.reports.report import Report
-from unshaken.reports.results import CLEAN, Evaluation
-from unshaken.reports.training_record import TrainingRecord
 from unshaken.reports.views import escape_markdown
 
 CITATIONS = {

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from unshaken.display import visible
-from unshaken.reports.comparison import Comparison
-from unshaken.reports.results import WORST_CASE, Evaluation, Proportion, summarise
+from unshaken.evaluation.comparison import Comparison
+from unshaken.evaluation.results import WORST_CASE, Evaluation, Proportion, summarise
 from unshaken.reports.views import baselines, p_text
 
 if TYPE_CHECKING:
-    from unshaken.reports.report import Report
+    from unshaken.evaluation.report import Report
 
 
 def escape(value: object) -> str:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unshaken.display import spreadsheet_cell, visible
-from unshaken.reports.comparison import Comparison, SeedSpread
-from unshaken.reports.flags import FLAGS, Check
-from unshaken.reports.results import CLEAN, AttackSummary, Evaluation, Proportion, summarise
+from unshaken.evaluation.comparison import Comparison, SeedSpread
+from unshaken.evaluation.flags import FLAGS, Check
+from unshaken.evaluation.results import CLEAN, AttackSummary, Evaluation, Proportion, summarise
 
 if TYPE_CHECKING:
-    from unshaken.reports.report import Report
+    from unshaken.evaluation.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unshaken.attacks.first_token import FirstTokenOnly
-from unshaken.attacks.victim import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.errors import UnshakenError
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
+from unshaken.victims.base import Texts, Victim, checked, log_softmax, require_classes
+from unshaken.victims.cls_shortcut import FirstTokenOnly
 
 # Measured: beyond these sizes a forward pass gains nothing (GPU) or falls out of the caches (CPU).
 BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from unshaken.attacks.parts import new_part, parts_of, wait_for_others
-from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.files import flock, writing
 from unshaken.processes import Shard, launch_id
 from unshaken.schema import decode, parse_json
+from unshaken.victims.base import Victim
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unshaken.reports.results import WORST_CASE, Evaluation
-from unshaken.reports.statistics import SeedSummary, aggregate, holm, mcnemar, paired_bootstrap
+from unshaken.evaluation.results import WORST_CASE, Evaluation
+from unshaken.evaluation.statistics import SeedSummary, aggregate, holm, mcnemar, paired_bootstrap
 
 SIGNIFICANT = 0.05
 

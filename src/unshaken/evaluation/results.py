@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from unshaken.attacks.results import AttackResult
-from unshaken.reports.statistics import wilson
-from unshaken.reports.training_record import TrainingRecord
+from unshaken.evaluation.statistics import wilson
+from unshaken.evaluation.training_record import TrainingRecord
 
 CLEAN = "clean"
 WORST_CASE = "worst case"

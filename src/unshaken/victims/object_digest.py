@@ -10,7 +10,7 @@ import numpy as np
 ADDRESSES = {"_stop_words_id"}  # scikit-learn keeps places in memory there, which say nothing
 
 
-def state_of(value: Any) -> bytes:
+def object_digest(value: Any) -> bytes:
     """SHA-256 over everything an object holds, by the protocol that copies objects. Nothing can be made from it."""
     digest = hashlib.sha256()
     seen: dict[int, int] = {}

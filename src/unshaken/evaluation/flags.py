@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unshaken.reports.results import AttackRun, Evaluation, accuracy_at_budget
+from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
 
 Verdict = Literal["raised", "clear", "unknown"]
 

@@ -15,19 +15,19 @@ from typing import Any
 from unshaken.attacks.base import Attack, AttackResults, SearchAttack
 from unshaken.attacks.gathering import gather
 from unshaken.attacks.transfer import Transfer
-from unshaken.attacks.victim import Victim
 from unshaken.errors import UnshakenError
+from unshaken.evaluation import probes
+from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers, remove_parts, truncated
+from unshaken.evaluation.environment import environment, now
+from unshaken.evaluation.flags import SCORELESS
+from unshaken.evaluation.report import Report
+from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.files import locked
 from unshaken.processes import WHOLE, Shard
-from unshaken.reports import probes
-from unshaken.reports.answers import answer_share, ask, gather_answers, remove_parts, truncated
-from unshaken.reports.environment import environment, now
-from unshaken.reports.flags import SCORELESS
-from unshaken.reports.report import Report
-from unshaken.reports.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
-from unshaken.reports.training_record import TrainingRecord
 from unshaken.tasks.metrics import score
+from unshaken.victims.base import Victim
 
 REPORT_FILE = "report.json"
 

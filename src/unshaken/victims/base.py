@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unshaken.attacks.state import state_of
 from unshaken.errors import UnshakenError
+from unshaken.victims.object_digest import object_digest
 
 if TYPE_CHECKING:
-    from unshaken.attacks.model_victim import ModelVictim
+    from unshaken.victims.hugging_face import ModelVictim
 
 Texts = tuple[str, ...]  # one text, or two of a pair task
 
@@ -69,7 +69,7 @@ class Victim(ABC):
 
         `trust_remote_code` runs the Python files that some models bring with them; read them first.
         """
-        from unshaken.attacks.model_victim import ModelVictim
+        from unshaken.victims.hugging_face import ModelVictim
 
         return ModelVictim.load(
             path_or_name,
@@ -92,7 +92,7 @@ class Victim(ABC):
         max_length: int | None = None,
     ) -> ModelVictim:
         """A model in memory, on the device it is on. It is put into evaluation mode."""
-        from unshaken.attacks.model_victim import ModelVictim
+        from unshaken.victims.hugging_face import ModelVictim
 
         return ModelVictim(
             model, tokenizer, name=name, compile=compile, batch_tokens=batch_tokens, max_length=max_length
@@ -123,7 +123,7 @@ class Victim(ABC):
             len(pipeline.classes_),
             name=name or type(pipeline).__name__,
             batch_size=batch_size,
-            content=state_of(pipeline),
+            content=object_digest(pipeline),
         )
 
 

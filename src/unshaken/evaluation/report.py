@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,14 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.comparison import Comparison, SeedSpread, compare, over_seeds
+from unshaken.evaluation.environment import version
+from unshaken.evaluation.flags import Check, check_all
+from unshaken.evaluation.results import AttackRun, Evaluation
 from unshaken.files import read_json, write_json, write_text
-from unshaken.reports.comparison import Comparison, SeedSpread, compare, over_seeds
-from unshaken.reports.environment import version
-from unshaken.reports.flags import Check, check_all
-from unshaken.reports.results import AttackRun, Evaluation
 from unshaken.schema import decode, encode
 
 SCHEMA_VERSION = 1
+
+# Suffix to view. By path, because views know the results and the results none of their views.
+WRITERS = {
+    ".md": "unshaken.reports.views:markdown",
+    ".tex": "unshaken.reports.views:latex",
+    ".csv": "unshaken.reports.views:csv_text",
+    ".html": "unshaken.reports.html:page",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,26 +113,22 @@ class Report:
 
     def save(self, path: Path | str) -> Path:
         """Write the view that the suffix names: .json, .md, .html, .tex or .csv. The file is whole or not there."""
-        from unshaken.reports import html, views
-
         path = Path(path)
-        writers: dict[str, Callable[[Report], str]] = {
-            ".md": views.markdown,
-            ".tex": views.latex,
-            ".csv": views.csv_text,
-            ".html": html.page,
-        }
         if path.suffix == ".json":
             return write_json(path, self.to_json())
-        if path.suffix not in writers:
-            known = ", ".join([".json", *writers])
+        if path.suffix not in WRITERS:
+            known = ", ".join([".json", *WRITERS])
             raise UnshakenError(f"cannot write a report as {path.suffix or path.name!r}; known: {known}")
-        return write_text(path, writers[path.suffix](self))
+        return write_text(path, _view(WRITERS[path.suffix])(self))
 
     def __rich__(self) -> Any:
-        from unshaken.reports import views
+        return _view("unshaken.reports.views:terminal")(self)
 
-        return views.terminal(self)
+
+def _view(path: str) -> Callable[[Report], Any]:
+    module, _, name = path.partition(":")
+    view: Callable[[Report], Any] = getattr(importlib.import_module(module), name)
+    return view
 
 
 def _encode_evaluation(evaluation: Evaluation) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.results import AttackResult
-from unshaken.attacks.victim import Victim
+from unshaken.evaluation.results import Probes, Recheck
 from unshaken.examples import Examples
-from unshaken.reports.results import Probes, Recheck
 from unshaken.substitutions.words import visible_positions
+from unshaken.victims.base import Victim
 
 SAMPLE = 16  # texts: enough lengths to pad and mix, few enough to cost nothing
 ROUNDING = {"float32": 1e-3, "float64": 1e-6}  # of a probability; half precisions below
