@@ -22,6 +22,7 @@ from typing import Any
 from unshaken.recipes import Cell, Job, Outcome, Recipe, cells, load_outcomes, load_recipe, markdown, plan, recipe_names
 from unshaken.recipes.results import settings_line
 from unshaken.recipes.runs import read_outcomes
+from unshaken.recipes.table import star_counts
 
 HERE = Path(__file__).resolve().parent / "reproduce"
 IMAGES = HERE.parent.parent / "docs" / "images" / "results"
@@ -208,7 +209,7 @@ def _told(group: Group, name: str) -> str:
     if len(on_device) < len(trained):
         told.append(f"{len(trained) - len(on_device)} of the runs were done on a CPU, one core each.")
     told += [
-        f"`*`: the 95% interval of the difference from {recipe.baseline} leaves out zero.",
+        star_counts(found(group, name), recipe.baseline),
         settings_line(recipe, group.changes),
     ]
     return " ".join(told)

@@ -33,6 +33,7 @@ from unshaken.recipes import (
 )
 from unshaken.recipes.inputs import attack_of, substitutions_of, training_rows
 from unshaken.recipes.runs import OUT_OF_MEMORY, make_settings
+from unshaken.recipes.table import Cell, star_counts, starred
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +265,7 @@ def table_of(plain: list[str], swap: list[str]) -> tuple[Any, dict[tuple[str, st
         for seed, held in enumerate(rows):
             run = recipe.run("e", method, recipe.columns[0], seed)
             outcomes[run.key] = outcome_of(run, held, {"gflops": 2.0 + seed, "distance": [[1, 0.1], [2, 0.2 + seed]]})
-    found = cells(recipe, outcomes, "e")
+    found = cells(recipe, outcomes, "e", seeds=range(len(plain)))
     return recipe, {(cell.method, cell.column): cell for cell in found}
 
 
@@ -286,10 +287,33 @@ def test_numbers_of_a_table() -> None:
 
 
 def test_equal_answers_gain_nothing_and_a_large_gain_is_significant() -> None:
-    _, same = table_of(["10" * 40] * 2, ["10" * 40] * 2)
+    _, same = table_of(["10" * 40] * 3, ["10" * 40] * 3)
     assert (same["swap", "Clean"].gain, same["swap", "Clean"].significant) == (0, False)
-    _, better = table_of(["10" * 40] * 2, ["11" * 40] * 2)
+    _, better = table_of(["10" * 40] * 3, ["11" * 40] * 3)
     assert better["swap", "Clean"].significant
+
+
+def test_two_seeds_get_no_star_whatever_their_interval_says() -> None:
+    recipe, found = table_of(["10" * 40] * 2, ["11" * 40] * 2)
+    cell = found["swap", "Clean"]
+    assert cell.gain_low > 0
+    assert not cell.significant
+    assert "\\*" not in markdown(recipe, list(found.values()))
+    assert star_counts(list(found.values()), "plain") == "No difference from plain has the 3 seeds that a `*` needs."
+
+
+def test_stars_hold_among_all_differences_of_their_table() -> None:
+    """Twenty differences of p 0.04 are what chance gives; one of 0.001 among them is not."""
+    several = [Cell(method="m", column=str(n), gain=1.0, gain_low=0.1, gain_high=2, gain_seeds=3, gain_p=0.04 + n / 1e4)
+               for n in range(20)]  # fmt: skip
+    assert [cell.significant for cell in starred(several)] == [True] * 20  # alike: none is more likely false
+    unsure = [dataclasses.replace(cell, gain_p=0.5, gain_low=-1.0) for cell in several[5:]]
+    clear = dataclasses.replace(several[0], column="clear", gain_p=0.001)
+    mixed = starred([*several[:5], *unsure, clear])
+    assert [cell.column for cell in mixed if cell.significant] == ["clear"]
+    assert star_counts(mixed, "plain").endswith(
+        "1 of 21 differences; 6 if each is judged alone, by its 95% interval."
+    )
 
 
 def test_one_training_of_each_is_no_evidence_about_methods() -> None:
@@ -331,7 +355,7 @@ def test_the_worst_case_holds_where_every_attack_failed() -> None:
     run = recipe.run("e", recipe.methods[0], recipe.columns[0], 0)
     held = {"sst2 clean": "1100?1", "sst2 genetic": "10101?"}
     outcome = Outcome(
-        run=run, measured={key: Measured(held=value, majority=0.5, data="x") for key, value in held.items()}
+        run=run, measured={key: Measured(held=value, majority=0.5, data="x", model="m") for key, value in held.items()}
     )
     found = {(cell.method, cell.column): cell for cell in cells(recipe, {run.key: outcome}, "e")}
     assert found["plain", "Both"].ours == pytest.approx(100 / 4)  # 1 0 0 0 ? ?
@@ -345,13 +369,14 @@ def test_a_worst_case_is_one_of_one_model() -> None:
     )
     recipe = parse_recipe("small", text, "small.toml")
     outcomes = {}
-    for seed, other in enumerate(("a", "b")):  # seed 1 was trained again before its second attack
+    # seed 1 was trained again before its second attack; nothing says which model answered for seed 2
+    for seed, (first, other) in enumerate((("a", "a"), ("a", "b"), ("", ""))):
         run = recipe.run("e", recipe.methods[0], recipe.columns[0], seed)
-        models = {"sst2 pwws n=6": "a", "sst2 genetic n=6": other}
+        models = {"sst2 pwws n=6": first, "sst2 genetic n=6": other}
         measured = {key: Measured(held="111100", majority=0.5, data="x", model=model) for key, model in models.items()}
         outcomes[run.key] = Outcome(run=run, measured=measured)
-    found = {(cell.method, cell.column): cell for cell in cells(recipe, outcomes, "e")}
-    assert found["plain", "PWWS"].seeds == (0, 1)
+    found = {(cell.method, cell.column): cell for cell in cells(recipe, outcomes, "e", seeds=[0, 1, 2])}
+    assert found["plain", "PWWS"].seeds == (0, 1, 2)
     assert found["plain", "Both"].seeds == (0,)
 
 

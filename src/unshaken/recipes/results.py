@@ -12,7 +12,7 @@ from unshaken.errors import UnshakenError
 from unshaken.files import write_json, write_text
 from unshaken.recipes.recipe import Recipe
 from unshaken.recipes.runs import Outcome
-from unshaken.recipes.table import Cell, cells, markdown, mean_of
+from unshaken.recipes.table import Cell, cells, markdown, mean_of, star_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def save_results(
 def page(recipe: Recipe, found: Sequence[Cell], encoder: str, changes: Mapping[str, Any]) -> str:
     """The recipe as Markdown: what it claims, with which settings, the table, and what was not run."""
     lines = [f"# {recipe.title}", "", recipe.about.strip(), "", markdown(recipe, found), ""]
-    lines += ["`*` marks a difference from " + f"{recipe.baseline} whose 95% interval leaves out zero.", ""]
+    lines += [star_counts(found, recipe.baseline), ""]
     lines += [f"Encoder: {encoder}. " + settings_line(recipe, changes), ""]
     lines += [f"- {note}" for note in recipe.notes]
     lines += [f"- Not run: {absent.what}: {absent.why}" for absent in recipe.not_run]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from unshaken.evaluation.statistics import over_seeds_and_examples, wilson
+from unshaken.evaluation.statistics import benjamini_hochberg, over_seeds_and_examples, wilson
 from unshaken.recipes.recipe import Column, Method, Number, Recipe
 from unshaken.recipes.runs import Measured, Outcome
 from unshaken.recipes.schedule import at_most
 from unshaken.reports.views import escape_markdown
 
 DRAWN = "in the figure"  # no number
+SEEDS_FOR_A_CLAIM = 3
+FALSE_DISCOVERIES = 0.05  # at most this share of a table's stars, on average
 UNITS = {"gflops": "gflops", "counted-gflops": "counted_gflops", "seconds": "seconds", "cost": "cost"}
 
 
@@ -29,6 +31,9 @@ class Cell:
         deviation: Between seeds; None for one seed.
         gain: Ours less the reference method's on the same examples and seeds, with its interval.
         gain_seeds: How many seeds both have.
+        gain_p: Two-sided p-value of the gain.
+        significant: Whether the gain holds among all of its table: at least three seeds, and a false discovery rate
+            of 5% (Benjamini and Hochberg). One or two trainings of each say too little about their methods.
         majority: What always answering the most frequent label gives, in percent.
         paper: Paper's encoder -> its number.
         why: Why there is no number of ours.
@@ -45,6 +50,8 @@ class Cell:
     gain_low: float | None = None
     gain_high: float | None = None
     gain_seeds: int = 0
+    gain_p: float | None = None
+    significant: bool = False
     majority: float | None = None
     examples: int | None = None
     seeds: tuple[int, ...] = ()
@@ -53,9 +60,9 @@ class Cell:
     failed: dict[str, str] = field(default_factory=dict)
 
     @property
-    def significant(self) -> bool:
-        """Whether the gain's interval leaves out zero. One training of each says nothing about their methods."""
-        if self.gain_low is None or self.gain_high is None or self.gain_seeds < 2:
+    def stands_alone(self) -> bool:
+        """Whether the gain's own interval leaves out zero, with enough seeds, whatever else its table asks."""
+        if self.gain_low is None or self.gain_high is None or self.gain_seeds < SEEDS_FOR_A_CLAIM:
             return False
         return self.gain_low > 0 or self.gain_high < 0
 
@@ -82,7 +89,32 @@ def cells(
     """Every cell of a recipe, methods outermost. `outcomes` are by run key; the rest is as it was for `plan`."""
     limits = (examples, clean_examples)
     view = _View(recipe, outcomes, encoder, tuple(seeds if seeds is not None else recipe.seeds), changes, limits)
-    return [view.cell(method, column) for method in recipe.methods for column in recipe.columns]
+    return starred([view.cell(method, column) for method in recipe.methods for column in recipe.columns])
+
+
+def starred(found: Sequence[Cell]) -> list[Cell]:
+    """The cells of a table with `significant` set by all of their differences together."""
+    asked = [cell for cell in found if cell.gain_p is not None and cell.gain_seeds >= SEEDS_FOR_A_CLAIM]
+    corrected = benjamini_hochberg([cell.gain_p for cell in asked if cell.gain_p is not None])
+    stars = {
+        (cell.method, cell.column)
+        for cell, p_value in zip(asked, corrected, strict=True)
+        if p_value <= FALSE_DISCOVERIES
+    }
+    return [replace(cell, significant=(cell.method, cell.column) in stars) for cell in found]
+
+
+def star_counts(found: Sequence[Cell], baseline: str) -> str:
+    """What a star means, and how many there are with and without the correction."""
+    asked = [cell for cell in found if cell.gain is not None and cell.gain_seeds >= SEEDS_FOR_A_CLAIM]
+    if not asked:
+        return f"No difference from {baseline} has the {SEEDS_FOR_A_CLAIM} seeds that a `*` needs."
+    alone, together = sum(cell.stands_alone for cell in asked), sum(cell.significant for cell in asked)
+    return (
+        f"`*`: differs from {baseline} (at least {SEEDS_FOR_A_CLAIM} seeds, false discovery rate "
+        f"{FALSE_DISCOVERIES:.0%} within the table): {together} of {len(asked)} differences; "
+        f"{alone} if each is judged alone, by its 95% interval."
+    )
 
 
 @dataclass(frozen=True)
@@ -144,7 +176,8 @@ class _View:
     def _is_one_model(self, method: Method, columns: Sequence[Column], seed: int) -> bool:
         """A worst case is one of a model: not of a training and of the same one done again."""
         found = [self._measured(method, column, seed) for column in columns]
-        return len({(len(one.held), one.model, one.data) for one in found if one is not None}) == 1
+        models = {(len(one.held), one.model, one.data) for one in found if one is not None and one.model}
+        return len(models) == 1 and all(one is not None and one.model for one in found)
 
     def _measured(self, method: Method, column: Column, seed: int) -> Measured | None:
         outcome = self._outcome(method, column, seed)
@@ -252,6 +285,7 @@ def _gains(columns: Sequence[Mapping[int, str]], rivals: Sequence[Mapping[int, s
         "gain_low": 100 * max(-1.0, found.low),
         "gain_high": 100 * min(1.0, found.high),
         "gain_seeds": len(seeds),
+        "gain_p": found.p_value,
     }
 
 
