@@ -311,9 +311,7 @@ def test_stars_hold_among_all_differences_of_their_table() -> None:
     clear = dataclasses.replace(several[0], column="clear", gain_p=0.001)
     mixed = starred([*several[:5], *unsure, clear])
     assert [cell.column for cell in mixed if cell.significant] == ["clear"]
-    assert star_counts(mixed, "plain").endswith(
-        "1 of 21 differences; 6 if each is judged alone, by its 95% interval."
-    )
+    assert star_counts(mixed, "plain").endswith("1 of 21 differences; 6 if each is judged alone, by its 95% interval.")
 
 
 def test_one_training_of_each_is_no_evidence_about_methods() -> None:
