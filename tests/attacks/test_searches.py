@@ -284,7 +284,7 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
 
     from unshaken.attacks.base import Look
     from unshaken.attacks.engine import _Engine
-    from unshaken.substitutions.hull import HullBuilder
+    from unshaken.substitutions.hull_builder import HullBuilder
     from unshaken.substitutions.hull_search import HullMixer
 
     victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)

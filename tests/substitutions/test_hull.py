@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
-from unshaken.substitutions.hull import SLOTS, Hull, HullBuilder, HullWord
+from unshaken.substitutions.hull import SLOTS, Hull, HullWord
+from unshaken.substitutions.hull_builder import HullBuilder
 from unshaken.substitutions.hull_search import HullMixer, HullSearch
 from unshaken.substitutions.word_level import word_level
 
@@ -107,12 +109,13 @@ def swapped(hull: Hull, ids: Tensor, choice: Sequence[int]) -> Tensor:
     return changed
 
 
+@pytest.mark.parametrize("pieces", ["single", "same"])
 @pytest.mark.parametrize("make", [wordpiece, byte_level, sentence_piece])
-def test_ids_of_the_hull_are_the_ids_of_the_rewritten_text(make: Any) -> None:
+def test_ids_of_the_hull_are_the_ids_of_the_rewritten_text(make: Any, pieces: Any) -> None:
     tokenizer = make()
     texts = [("a good film",), ("good bad movie, a fine  film",), ("(good) Good",), ("nothing here",)]
     ids = encode(tokenizer, texts)
-    hull = HullBuilder(WORDS, tokenizer)(texts, ids)
+    hull = HullBuilder(WORDS, tokenizer, pieces=pieces)(texts, ids)
     assert {word.choices[0] for word in hull.words} >= {"good", "film"}
     for slot in (1, 2):
         choice = [min(slot, len(word.choices) - 1) for word in hull.words]
@@ -121,11 +124,11 @@ def test_ids_of_the_hull_are_the_ids_of_the_rewritten_text(make: Any) -> None:
         assert torch.equal(swapped(hull, ids, choice), encode(tokenizer, rewritten))
 
 
-def test_only_single_pieces_take_part_unless_asked() -> None:
+def test_only_words_of_one_piece_or_of_as_many() -> None:
     tokenizer = wordpiece()
     texts = [("good wearily",)]
     ids = encode(tokenizer, texts)
-    single = HullBuilder(WORDS, tokenizer)(texts, ids)
+    single = HullBuilder(WORDS, tokenizer, pieces="single")(texts, ids)
     assert [word.choices for word in single.words] == [("good", "great", "fine")]  # unbelievability has five pieces
     listed = Listed({"wearily": ["crankily", "boringly", "drearily", "well"]})  # 2 pieces: 2, 2, 3 and 1
     same = HullBuilder(listed, tokenizer, pieces="same")(texts, ids)
@@ -188,6 +191,7 @@ def test_word_level_is_one_id_a_word_and_survives_saving(tmp_path: Any) -> None:
     assert AutoTokenizer.from_pretrained(tmp_path).tokenize("unbelievability") == ["[UNK]"]
     texts = [("an unbelievability, good film",)]
     hull = HullBuilder(WORDS, tokenizer)(texts, encode(tokenizer, texts))
+    assert hull.order is None  # one id a word: nothing is narrowed
     # Unknown words are unknown together: their substitutes have the same id, so nothing is left to choose.
     assert [word.choices for word in hull.words] == [("good", "great", "fine", "unbelievability"), ("film", "movie")]
     with pytest.raises(UnshakenError, match="WordPiece"):
@@ -329,7 +333,8 @@ def test_search_is_the_official_loop_and_leaves_no_gradient_in_the_model() -> No
 def test_first_guess_is_the_centre_or_the_text() -> None:
     _, hull = small_hull()
     spread = HullSearch().first_guess(hull, 300, "x")
-    assert torch.allclose(spread, hull.noise("x") * (2 / (300 * SLOTS)) ** 0.5)
+    own = [torch.randn(1, SLOTS, generator=torch.Generator().manual_seed(zlib.crc32(b"'x'", seed))) for seed in (1, 3)]
+    assert torch.allclose(spread, torch.cat(own)[:, :3] * (2 / 3000) ** 0.5)
     near = hull.weights(HullSearch(init="clean").first_guess(hull, 300, "x"))
     assert (near[:, 0] > 0.8).all()
 

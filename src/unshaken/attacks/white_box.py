@@ -20,7 +20,8 @@ from unshaken.attacks.base import Ask, Look, Scores, Search, SearchAttack
 from unshaken.attacks.goals import Targeted
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
-from unshaken.substitutions.hull import Hull, HullBuilder
+from unshaken.substitutions.hull import Hull
+from unshaken.substitutions.hull_builder import HullBuilder, Pieces
 from unshaken.substitutions.hull_search import HullMixer, HullSearch
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
@@ -31,13 +32,14 @@ class HullGradientAttack(SearchAttack):
     """What both attacks share: the hull of a batch of examples, and its words found again in their search spaces.
 
     Args:
-        pieces: "same": words of k pieces take part with substitutes of k pieces; "single": only k = 1, as RIFT has it.
+        pieces: How words of several pieces take part: "mean", "same" or "single", see
+            `unshaken.substitutions.hull_builder`.
         batch_examples: Examples in one forward and backward pass.
     """
 
     needs_gradients: ClassVar[bool] = True
 
-    pieces: Literal["single", "same"] = "same"
+    pieces: Pieces = "mean"
     batch_examples: int = 32
 
     def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[np.ndarray]:
@@ -75,7 +77,9 @@ class HullGradientAttack(SearchAttack):
         hull = builder(texts, inputs["input_ids"])
         labels = torch.tensor([int(space.example.label) for space in spaces], device=victim.device)
         matches = _match(hull, spaces)
-        values = self._look(victim, hull, dict(inputs), labels, matches, looks) if len(hull) else torch.empty(0, 1)
+        values = (
+            self._look(victim, hull, hull.narrowed(inputs), labels, matches, looks) if len(hull) else torch.empty(0, 1)
+        )
         numbers = values.cpu().numpy()
         seen = [np.full((len(space), int(space.sizes.max(initial=1))), -np.inf) for space in spaces]
         for word, slot, row, position, choice in matches:

@@ -14,7 +14,8 @@ from unshaken.defences.adversary import agreement, publish_halves, resolve
 from unshaken.defences.base import Defence, Passes, Step, evaluation_mode, kl_divergence, log_probabilities
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
-from unshaken.substitutions.hull import SLOTS, Hull, HullBuilder
+from unshaken.substitutions.hull import SLOTS, Hull
+from unshaken.substitutions.hull_builder import HullBuilder, Pieces
 from unshaken.substitutions.hull_search import HullMixer, HullSearch, Space
 
 
@@ -40,7 +41,8 @@ class ASCC(Defence):
             saves a pass.
         attack_dropout: Keep dropout on in the search (TextDefender) instead of off (official).
         warm_start: Start the search where it ended the last time this token had this label.
-        pieces: Which words take part: "single" or "same", see `unshaken.substitutions.hull`.
+        pieces: How words of several pieces take part: "mean", "single" or "same", see
+            `unshaken.substitutions.hull_builder`.
         columns: Which texts of a pair may change; all where None.
 
     Example:
@@ -60,7 +62,7 @@ class ASCC(Defence):
     objective: Literal["kl", "ce"] = "kl"
     attack_dropout: bool = False
     warm_start: bool = False
-    pieces: Literal["single", "same"] = "single"
+    pieces: Pieces = "mean"  # the official code gives every listed word one id; "single" leaves out the others
     columns: tuple[int, ...] | None = None
 
     publishes = ("clean", "adversarial")
@@ -89,7 +91,8 @@ class ASCC(Defence):
         hull = self._hull(step)
         weights = hull.weights(self._worst(step, hull))
         rows = len(step.labels)
-        both = {name: torch.cat([values, values]) for name, values in step.inputs.items()}
+        reworded = hull.narrowed(step.inputs)
+        both = {name: torch.cat([values, reworded[name]]) for name, values in step.inputs.items()}
         with HullMixer(step.core, self.space).at(hull, weights, first_row=rows):
             clean, adversarial = publish_halves(step, step.forward(**both))
         return {"task": step.task_loss(clean.logits), "ascc": self.beta * agreement(clean, adversarial)}
@@ -116,8 +119,10 @@ class ASCC(Defence):
     def _worst(self, step: Step, hull: Hull) -> Tensor:
         """Mixing logits of the worst point found. (words, slots)"""
 
+        reworded = hull.narrowed(step.inputs)
+
         def logits() -> Tensor:
-            found: Tensor = step.forward(step.core).logits
+            found: Tensor = step.forward(step.core, **reworded).logits
             return found
 
         def gain(found: Tensor) -> Tensor:
@@ -129,11 +134,11 @@ class ASCC(Defence):
         if self.warm_start:
             first = torch.searchsorted(hull.word_of, torch.arange(len(hull), device=start.device))
             known = (step.labels[hull.rows[first]], hull.candidates[first, 0])  # the first piece stands for its word
-            start = start + self.memory[known][:, : start.shape[1]]
+            start = start + F.pad(self.memory[known], (0, start.shape[1]))[:, : start.shape[1]]
         with contextlib.nullcontext() if self.attack_dropout else evaluation_mode(step.core):
             with torch.no_grad():
-                clean = log_probabilities(logits()) if self.objective == "kl" else None
+                clean = log_probabilities(step.forward(step.core).logits) if self.objective == "kl" else None
             found = self.search(step.core, hull, start, logits, gain, area=step.inputs["input_ids"].numel())
         if self.warm_start:
-            self.memory[known] = F.pad(found - found.mean(-1, keepdim=True), (0, SLOTS - found.shape[1]))
+            self.memory[known] = F.pad(found - found.mean(-1, keepdim=True), (0, SLOTS))[:, :SLOTS]
         return found

@@ -16,8 +16,9 @@ from unshaken.defences.base import Defence, Passes, Step, evaluation_mode
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.base import Substitutions
-from unshaken.substitutions.hull import REMEMBERED, TouchedWords
+from unshaken.substitutions.hull_builder import REMEMBERED
 from unshaken.substitutions.pieces import Array, WordingEncoder, Wordings
+from unshaken.substitutions.reach import TouchedWords
 from unshaken.substitutions.words import segment
 
 MEMORY = 2**18  # gains kept, 1 MiB: three times the swaps of SST-2 with counter-fitted neighbours

@@ -85,8 +85,7 @@ class HullMixer:
         """Embeddings of all candidates at their tokens' places. (tokens, slots, hidden)"""
         # `.forward` and not a call, because the hook that asks is a hook of this very module.
         if self.block is None:
-            vectors: Tensor = self.table.forward(hull.candidates)
-            return vectors
+            return hull.vectors(self.table)
         slots = hull.candidates.shape[1]
 
         def spread(values: Tensor | None) -> Tensor | None:
@@ -100,7 +99,8 @@ class HullMixer:
         places: dict[str, Tensor | None] = {"position_ids": spread(self._positions)}
         if "token_type_ids" in signature.parameters:
             places["token_type_ids"] = spread(given.get("token_type_ids"))
-        embedded: Tensor = self.block.forward(input_ids=hull.candidates.reshape(1, -1), **places)
+        vectors = hull.vectors(self.table).flatten(0, 1)[None]
+        embedded: Tensor = self.block.forward(input_ids=None, inputs_embeds=vectors, **places)
         return embedded.view(len(rows), slots, embedded.shape[-1])
 
 
