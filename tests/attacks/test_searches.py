@@ -270,7 +270,7 @@ def test_transfer(tokenizer: Any, tmp_path: Any) -> None:
     direct = PWWS(substitutions=WORD_LIST)(target, examples)
     assert [row.outcome for row in same] == [row.outcome for row in direct]
     results = attack(target, examples, out=tmp_path / "transfer.jsonl")
-    assert {row.outcome for row in results} == {"success", "failure"}
+    assert {row.outcome for row in results} >= {"success", "failure"}
     for row in results:
         if row.outcome == "success":
             assert target.log_probabilities([row.adversarial])[0].argmax() != row.label

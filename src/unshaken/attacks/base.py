@@ -14,7 +14,7 @@ import numpy as np
 
 from unshaken.attacks.goals import SCORINGS, Goal, Scoring, Untargeted
 from unshaken.attacks.results import AttackResult, AttackResults
-from unshaken.attacks.space import PROBE, Space
+from unshaken.attacks.space import PROBE, Space, ragged_arange
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.processes import WHOLE, Shard
@@ -36,7 +36,8 @@ class Ask:
         rows: Candidates as choices, (n, positions).
         in_order: The algorithm would ask them one after another and stop at the first success. They are answered
             together, but only those up to that success count as queries.
-        previous: The row that constraints may compare with, where an attack wants the last accepted text.
+        previous: The row that constraints may compare with, where an attack wants the last accepted text; or one for
+            each of `rows`.
         look: Also look inside the model (`SearchAttack.inspect`), for white-box attacks: 1 for the first look at this
             example, 2 for the second. The one row is then no query.
     """
@@ -67,6 +68,10 @@ class Scores:
     def best(self) -> int:
         """The first of the highest values: ties go to the lowest number, on every machine."""
         return int(self.values.argmax())
+
+    def winner(self) -> int | None:
+        """The success of the highest value. With three or more classes it need not have the highest of all values."""
+        return int(np.where(self.success, self.values, -np.inf).argmax()) if self.success.any() else None
 
 
 Search = Generator[Ask, Scores, np.ndarray | None]
@@ -102,6 +107,10 @@ class Attack(ABC):
             shard: Attack this share of the examples only, and return its results. Each process writes a part of `out`,
                 which `gather` makes one file of.
         """
+
+    def goal_reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
+        """Which answers count as success for examples of this label. (n, classes) -> (n,)"""
+        return Untargeted().reached(log_probabilities, label)
 
     def files(self, out: Path) -> list[Path]:
         """Every results file of a run that writes to `out`; attacks made of others have one for each of them."""
@@ -186,6 +195,16 @@ class SearchAttack(Attack):
     def probe_form(self, victim: Victim) -> str:
         return victim.unknown if self.probe == "unknown" else ""
 
+    @property
+    def checks(self) -> tuple[Constraint, ...]:
+        """The constraints that look at whole texts, during the search."""
+        from unshaken.attacks.constraints import Constraint
+
+        return tuple(found for found in self.constraints if type(found).check is not Constraint.check)
+
+    def goal_reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
+        return self.goal.reached(log_probabilities, label)
+
     def random_stream(self, example: Example) -> np.random.Generator:
         digest = hashlib.sha256(example.id.encode("utf-8", "surrogatepass")).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
@@ -210,20 +229,31 @@ def describe(value: Any) -> Any:
 BLOCK_CELLS = 1 << 22  # a question holds at most about this many choices, so that very long texts stay in memory
 
 
-def ask_swaps(
-    space: Space, row: np.ndarray, positions: np.ndarray | None = None, previous: np.ndarray | None = None
-) -> Generator[Ask, Scores, tuple[np.ndarray, np.ndarray, Scores]]:
-    """Ask about all single swaps of `row`: which position each changes, to which choice, and its scores."""
-    positions = np.arange(len(space)) if positions is None else positions
-    rows_per_position = max(1, int((space.sizes - 1).max(initial=1)))
-    step = max(1, BLOCK_CELLS // (max(1, len(space)) * rows_per_position))
-    changed, choices, parts = [], [], []
-    for start in range(0, len(positions), step):
-        rows, where = space.single_swaps(row, positions[start : start + step])
-        parts.append((yield Ask(rows=rows, previous=previous)))
-        changed.append(where)
-        choices.append(rows[np.arange(len(rows)), where])
-    return np.concatenate(changed), np.concatenate(choices), join_scores(parts)
+class Swaps(NamedTuple):
+    """Single swaps: which row each starts from, which position it changes, and to which choice."""
+
+    owners: np.ndarray
+    positions: np.ndarray
+    choices: np.ndarray
+
+    def rows(self, start_rows: np.ndarray, block: slice | np.ndarray) -> np.ndarray:
+        """The texts of some of them. (starts, positions) -> (n, positions)"""
+        rows: np.ndarray = start_rows[self.owners[block]]
+        rows[np.arange(len(rows)), self.positions[block]] = self.choices[block]
+        return rows
+
+
+def ask_swaps(space: Space, start_rows: np.ndarray) -> Generator[Ask, Scores, tuple[Swaps, Scores]]:
+    """Ask about every way to swap one more word of each of `start_rows`, (starts, positions)."""
+    owners, positions = np.nonzero(start_rows == 0)
+    counts = space.sizes[positions] - 1
+    swaps = Swaps(np.repeat(owners, counts), np.repeat(positions, counts), ragged_arange(counts) + 1)
+    step = max(1, BLOCK_CELLS // max(1, len(space)))
+    parts = []
+    for start in range(0, len(swaps.owners), step):
+        block = slice(start, start + step)
+        parts.append((yield Ask(rows=swaps.rows(start_rows, block), previous=start_rows[swaps.owners[block]])))
+    return swaps, join_scores(parts)
 
 
 def ask_probes(space: Space, row: np.ndarray, positions: np.ndarray) -> Generator[Ask, Scores, Scores]:
@@ -255,6 +285,20 @@ def ask_prefixes(
         if scores.success.any():
             return np.asarray(rows[scores.success.argmax()])
         row, start, size = rows[-1], end, min(2 * size, 256)
+    return None
+
+
+def ask_one_by_one(
+    space: Space, row: np.ndarray, order: np.ndarray, choices: np.ndarray
+) -> Generator[Ask, Scores, np.ndarray | None]:
+    """The same under constraints on whole texts: a swap that they refuse is left out of all texts that follow."""
+    for position, choice in zip(order.tolist(), choices.tolist(), strict=True):
+        changed = space.with_choice(row, position, choice)
+        scores = yield Ask(rows=changed[None], previous=row)
+        if scores.success[0]:
+            return changed
+        if np.isfinite(scores.values[0]):
+            row = changed
     return None
 
 

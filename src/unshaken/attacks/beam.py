@@ -14,7 +14,10 @@ from unshaken.errors import UnshakenError
 
 @dataclass(frozen=True, kw_only=True)
 class Beam(SearchAttack):
-    """Keep the `width` best texts, swap one more word in each in every way, and go on while that helps.
+    """Keep the `width` best texts, swap one more word in each in every way, until none is left to swap.
+
+    A step that lowers the score is taken all the same: what follows may more than make up for it, as in TextAttack's
+    greedy and beam search.
 
     Relations: `Greedy` is the beam of width 1. Unlike PWWS it looks at all words again after each swap.
     Cost: width * substitutes queries a swap.
@@ -36,25 +39,20 @@ class Beam(SearchAttack):
             raise UnshakenError(f"the beam width is {self.width}; it must be at least 1")
 
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
-        beam, value = space.clean[None], clean.values[0]
-        for _ in range(len(space)):
-            rows, values = [], []
-            for row in beam:
-                open_positions = np.flatnonzero(row == 0)
-                changed, choices, scores = yield from ask_swaps(space, row, open_positions, previous=row)
-                kept = np.argsort(-scores.values, kind="stable")[: self.width]
-                best = int(kept[0])
-                if scores.success[best]:
-                    return space.with_choice(row, int(changed[best]), int(choices[best]))
-                for number in kept.tolist():
-                    rows.append(space.with_choice(row, int(changed[number]), int(choices[number])))
-                    values.append(scores.values[number])
-            distinct, first = np.unique(np.stack(rows), axis=0, return_index=True)
-            scored = np.array(values)[first]
-            if not scored.max() > value:
-                return None
-            kept = np.lexsort((first, -scored))[: self.width]
-            beam, value = distinct[kept], scored.max()
+        beam = space.clean[None]
+        while (beam == 0).any():
+            swaps, scores = yield from ask_swaps(space, beam)
+            winner = scores.winner()
+            if winner is not None:
+                return np.asarray(swaps.rows(beam, np.array([winner]))[0])
+            # Enough to fill the beam: a text of k swaps is reached from at most k texts.
+            order = np.argsort(-scores.values, kind="stable")[: self.width * len(beam)]
+            best = order[np.isfinite(scores.values[order])]
+            if not len(best):
+                return None  # constraints refuse every further swap
+            rows = swaps.rows(beam, best)
+            _, first = np.unique(rows, axis=0, return_index=True)
+            beam = rows[np.sort(first)[: self.width]]
         return None
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from unshaken.attacks.base import Look, SearchAttack
 from unshaken.attacks.constraints import check, restrict
-from unshaken.attacks.constraints.base import Candidate, Constraint
+from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.flight import Flight
 from unshaken.attacks.input_checks import checked_input
 from unshaken.attacks.parts import parts_of
@@ -96,7 +96,7 @@ class _Engine:
         self.victim = victim
         self.frozen = frozen
         self.in_flight = in_flight
-        self._checks = tuple(c for c in attack.constraints if type(c).check is not Constraint.check)
+        self._checks = attack.checks
         self._encoder: PieceEncoder | None = None
         self._first = first
         self._has_answered = has_answered
@@ -182,12 +182,13 @@ class _Engine:
         candidates: list[Candidate] = []
         owners: list[tuple[Flight, int]] = []
         for flight in flights:
-            rows = flight.ask.rows
+            rows, previous = flight.ask.rows, flight.ask.previous
             flight.allowed = np.ones(len(rows), bool)
             for number in range(len(rows)):
                 if (rows[number] == PROBE).any() or not rows[number].any():
                     continue
-                for candidate in candidates_of(flight.space, rows[number], flight.ask.previous):
+                before = previous if previous is None or previous.ndim == 1 else previous[number]
+                for candidate in candidates_of(flight.space, rows[number], before):
                     candidates.append(candidate)
                     owners.append((flight, number))
         for (flight, number), passes in zip(owners, check(self._checks, candidates), strict=True):

@@ -153,7 +153,11 @@ class Flight:
         if row is None:
             self._conclude("failure", None)
             return
-        number = self._known[row_keys(self.table.canonical(row[None]) if self.table else row[None])[0]]
+        number = self._known.get(row_keys(self.table.canonical(row[None]) if self.table else row[None])[0])
+        if number is None:  # a search may return a text it never asked about; nothing is taken on trust
+            search = self._search = _ask_about(row)
+            self._advance(lambda: next(search))
+            return
         reached = self.attack.goal.reached(self._answers[number][None], int(self.space.example.label))[0]
         if reached:
             self._best = (np.inf, number)
@@ -197,6 +201,11 @@ class Flight:
     def _stop(self) -> None:
         if self._search is not None:
             self._search.close()
+
+
+def _ask_about(row: np.ndarray) -> Search:
+    scores = yield Ask(rows=row[None])
+    return row if scores.success[0] else None
 
 
 def row_keys(rows: np.ndarray) -> list[bytes]:

@@ -51,31 +51,32 @@ class Genetic(SearchAttack):
             )
 
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
-        rows, values, success = yield from self._perturb(space, np.repeat(space.clean[None], self.population, 0), rng)
+        first = np.repeat(space.clean[None], self.population, 0)
+        rows, values, winner = yield from self._perturb(space, first, rng)
         for _ in range(self.generations):
-            best = int(values.argmax())
-            if success[best]:
+            if winner is not None:
                 break
-            elite = rows[best]
+            best = int(values.argmax())
             weights = self.goal.chance(values, self.scoring) + self.floor
             parents = rng.choice(self.population, (self.population - 1, 2), p=weights / weights.sum())
             from_first = rng.random((self.population - 1, len(space))) < 0.5
             children = np.where(from_first, rows[parents[:, 0]], rows[parents[:, 1]])
-            elite_value = values[best]
-            rows, values, success = yield from self._perturb(space, children, rng)
+            elite, elite_value = rows[best], values[best]
+            rows, values, winner = yield from self._perturb(space, children, rng)
             rows = np.concatenate([elite[None], rows])
             values = np.concatenate([[elite_value], values])
-            success = np.concatenate([[False], success])
-        return np.asarray(rows[int(values.argmax())])
+        return winner
 
     def _perturb(
         self, space: Space, rows: np.ndarray, rng: np.random.Generator
-    ) -> Generator[Ask, Scores, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Each row with one position, drawn uniformly, set to its best choice; the word itself is one of them."""
+    ) -> Generator[Ask, Scores, tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Each row with one position, drawn uniformly, set to its best choice (the word itself is one of them); the
+        values of these, and the best text that succeeded."""
         positions = rng.integers(len(space), size=len(rows))
         counts = space.sizes[positions]
         candidates = np.repeat(rows, counts, axis=0)
         candidates[np.arange(len(candidates)), np.repeat(positions, counts)] = ragged_arange(counts)
         scores = yield Ask(rows=candidates)
         best = best_of_groups(scores.values, np.cumsum(counts) - counts)
-        return candidates[best], scores.values[best], scores.success[best]
+        winner = scores.winner()
+        return candidates[best], scores.values[best], None if winner is None else candidates[winner]

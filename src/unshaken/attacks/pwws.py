@@ -7,7 +7,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, Scores, Search, SearchAttack, ask_prefixes, ask_probes, ask_swaps, best_of_groups
+from unshaken.attacks.base import (
+    Ask,
+    Scores,
+    Search,
+    SearchAttack,
+    ask_one_by_one,
+    ask_prefixes,
+    ask_probes,
+    ask_swaps,
+    best_of_groups,
+)
 from unshaken.attacks.goals import Scoring
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
@@ -47,8 +57,8 @@ class PWWS(SearchAttack):
 
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
         blotted = yield from ask_probes(space, space.clean, np.arange(len(space)))
-        changed, choices, scores = yield from ask_swaps(space, space.clean)
-        best = best_of_groups(scores.values, np.searchsorted(changed, np.arange(len(space))))
+        swaps, scores = yield from ask_swaps(space, space.clean[None])
+        best = best_of_groups(scores.values, np.searchsorted(swaps.positions, np.arange(len(space))))
         weights = np.exp(blotted.values - blotted.values.max())  # softmax(S) up to its common denominator
         if self.variant == "greedy":
             # TextAttack weighs by the score itself, not by its change.
@@ -57,16 +67,17 @@ class PWWS(SearchAttack):
         helpful = scores.values[best] - clean.values[0]
         useful = np.flatnonzero(np.isfinite(helpful))  # a constraint may refuse every substitute of a word
         order = useful[np.argsort(-(weights * helpful)[useful], kind="stable")]
-        return (yield from ask_prefixes(space, space.clean, order, choices[best[order]]))
+        ask = ask_one_by_one if self.checks else ask_prefixes
+        return (yield from ask(space, space.clean, order, swaps.choices[best[order]]))
 
     def _search_again(self, space: Space, clean: Scores, order: np.ndarray) -> Search:
         row, value = space.clean, clean.values[0]
         for position in order.tolist():
             rows = space.substitutes_at(row, position)
             scores = yield Ask(rows=rows, previous=row)
-            best = scores.best()
+            winner, best = scores.winner(), scores.best()
+            if winner is not None:
+                return np.asarray(rows[winner])
             if scores.values[best] > value:
                 row, value = rows[best], scores.values[best]
-            if scores.success[best]:
-                return row
         return None

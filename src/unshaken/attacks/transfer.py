@@ -25,6 +25,8 @@ from unshaken.victims.base import Victim
 class Transfer(Attack):
     """Attack `source`, then ask the victim once about what was found.
 
+    An example that the source gets wrong yields no text to try. It ends as an error, apart from those the victim held.
+
     Relations: A sanity check. Where texts found on an undefended model fool the victim more often than the direct
         attack does, the victim's scores mislead searches and its robustness is an illusion.
     Cost: The attack on the source, and two queries an example on the victim.
@@ -70,7 +72,7 @@ class Transfer(Attack):
             before = victim.log_probabilities([row.original for row in found])
             after = victim.log_probabilities([row.adversarial or row.original for row in found])
             seconds = (time.perf_counter() - started) / max(1, len(found))
-            rows = tuple(_tried(*parts, seconds) for parts in zip(found, before, after, strict=True))
+            rows = tuple(self._tried(*parts, seconds) for parts in zip(found, before, after, strict=True))
             results = replace(empty, rows=rows)
             write(results)
         return results
@@ -78,24 +80,31 @@ class Transfer(Attack):
     def files(self, out: Path) -> list[Path]:
         return [out, *self.attack.files(part_of(out, "source"))]
 
+    def goal_reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
+        return self.attack.goal_reached(log_probabilities, label)
 
-def _tried(found: AttackResult, before: np.ndarray, after: np.ndarray, seconds: float) -> AttackResult:
-    if found.outcome == "error":
-        return found
-    was_right, is_right = int(before.argmax()) == found.label, int(after.argmax()) == found.label
-    outcome: Outcome = "skipped" if not was_right else "failure" if is_right else "success"
-    fooled = outcome == "success"
-    return replace(
-        found,
-        outcome=outcome,
-        adversarial=found.adversarial if fooled else None,
-        swaps=found.swaps if fooled else (),
-        similarity=found.similarity if fooled else None,
-        prediction=int(before.argmax()),
-        adversarial_prediction=int(after.argmax()) if fooled else None,
-        score_before=float(np.exp(before[found.label])),
-        score_after=float(np.exp(after[found.label])) if was_right else None,
-        queries=1 + (found.adversarial is not None),
-        rows=1 + (found.adversarial is not None),
-        seconds=seconds,
-    )
+    def _tried(self, found: AttackResult, before: np.ndarray, after: np.ndarray, seconds: float) -> AttackResult:
+        was_right = int(before.argmax()) == found.label
+        if found.outcome == "skipped" and was_right:
+            source = getattr(self.source, "name", self.source)
+            untried = f"{source} gets this example wrong, so that it yields no text to try"
+            return replace(found, outcome="error", score_before=None, queries=0, rows=0, error=untried)
+        if found.outcome == "error":
+            return found
+        fooled = found.adversarial is not None and bool(self.goal_reached(after[None], found.label)[0])
+        outcome: Outcome = "skipped" if not was_right else "success" if fooled else "failure"
+        fooled = outcome == "success"
+        return replace(
+            found,
+            outcome=outcome,
+            adversarial=found.adversarial if fooled else None,
+            swaps=found.swaps if fooled else (),
+            similarity=found.similarity if fooled else None,
+            prediction=int(before.argmax()),
+            adversarial_prediction=int(after.argmax()) if fooled else None,
+            score_before=float(np.exp(before[found.label])),
+            score_after=float(np.exp(after[found.label])) if was_right else None,
+            queries=1 + (found.adversarial is not None),
+            rows=1 + (found.adversarial is not None),
+            seconds=seconds,
+        )

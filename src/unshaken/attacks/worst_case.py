@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from unshaken.attacks.base import Attack
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.storage import derived_results
@@ -64,6 +66,10 @@ class WorstCase(Attack):
             results = replace(empty, rows=worst_of(runs, [row.example_id for row in runs[0]]))
             write(results)
         return results
+
+    def goal_reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
+        reached = [attack.goal_reached(log_probabilities, label) for attack in self.attacks]
+        return np.asarray(np.any(reached, axis=0))
 
     def files(self, out: Path) -> list[Path]:
         inner = [attack.files(self._part(out, number)) for number, attack in enumerate(self.attacks)]
