@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unshaken.errors import IncompatibleModelError, UnshakenError
     from unshaken.evaluation import Report, evaluate
     from unshaken.examples import Example, Examples
+    from unshaken.smoothing import Smoothing, smooth, unsmooth
     from unshaken.tasks import load_task
     from unshaken.training import RobustTrainer, RobustTrainingArguments
     from unshaken.victims import Victim
@@ -29,6 +30,7 @@ _HOMES = {
     "Report": "unshaken.evaluation",
     "RobustTrainer": "unshaken.training",
     "RobustTrainingArguments": "unshaken.training",
+    "Smoothing": "unshaken.smoothing",
     "UnshakenError": "unshaken.errors",
     "Victim": "unshaken.victims",
     "check": "unshaken.connections",
@@ -37,6 +39,8 @@ _HOMES = {
     "disconnect": "unshaken.connections",
     "evaluate": "unshaken.evaluation",
     "load_task": "unshaken.tasks",
+    "smooth": "unshaken.smoothing",
+    "unsmooth": "unshaken.smoothing",
 }
 
 __all__ = [
@@ -47,6 +51,7 @@ __all__ = [
     "Report",
     "RobustTrainer",
     "RobustTrainingArguments",
+    "Smoothing",
     "UnshakenError",
     "Victim",
     "__version__",
@@ -56,6 +61,8 @@ __all__ = [
     "disconnect",
     "evaluate",
     "load_task",
+    "smooth",
+    "unsmooth",
 ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unshaken.attacks.space import Space, ragged_arange
-from unshaken.substitutions.pieces import Template, cuts_at_separators, fixed_parts, stand_free
+from unshaken.substitutions.pieces import AddedTokens, Template, cuts_at_separators, fixed_parts, stand_free
 from unshaken.victims.hugging_face import ModelVictim, Rows
 
 
@@ -24,7 +24,7 @@ class PieceEncoder:
         self.usable = self.cuts_at_separators(victim.tokenizer)
         if self.usable:
             self.template = Template.of(victim.tokenizer, columns)
-            self._special_starts = {token[0] for token in victim.tokenizer.get_added_vocab()}
+            self._added = AddedTokens.of(victim.tokenizer)
 
     cuts_at_separators = staticmethod(cuts_at_separators)
 
@@ -56,9 +56,9 @@ class PieceEncoder:
 
     def _separable(self, space: Space) -> bool:
         texts = space.example.texts
-        if any(start in text for text in texts for start in self._special_starts):
+        if any(start in text for text in texts for start in self._added.starts):
             return False
-        return stand_free(texts, space.words, space.places, space.forms)
+        return stand_free(texts, space.words, space.places, space.forms, self._added.joiners)
 
 
 class PieceTable:

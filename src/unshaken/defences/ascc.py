@@ -83,7 +83,7 @@ class ASCC(Defence):
         HullMixer(model, self.space)  # says now, not in the first step, what the model lacks
         self.substitutions = resolve(self.substitutions)
         if self.warm_start:
-            vocabulary = model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+            vocabulary = model.get_input_embeddings().num_embeddings  # type: ignore[operator]
             self.register_buffer("memory", torch.zeros(num_labels, vocabulary, SLOTS))
 
     def loss(self, step: Step) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from unshaken.substitutions.coverage import Coverage, coverage, require_coverage
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.substitutions.embedding import EmbeddingNeighbours
 from unshaken.substitutions.masked_lm import MaskedLM
+from unshaken.substitutions.specs import parse_all
 from unshaken.substitutions.typos import Typos
 from unshaken.substitutions.wordnet import WordNet
 from unshaken.substitutions.words import Words, match_case, segment, visible_positions, visible_words
@@ -20,6 +21,11 @@ SUBSTITUTIONS: dict[str, Callable[..., Substitutions]] = {
     "masked-lm": MaskedLM,
     "typos": Typos,
 }
+
+
+def parse_substitutions(spec: str) -> tuple[Substitutions, ...]:
+    """The sets a command line names, `wordnet:limit=8,dictionary:neighbours.json`."""
+    return parse_all(spec, SUBSTITUTIONS)
 
 
 def default_substitutions() -> Substitutions:
@@ -40,6 +46,7 @@ __all__ = [
     "coverage",
     "default_substitutions",
     "match_case",
+    "parse_substitutions",
     "require_coverage",
     "segment",
     "visible_positions",

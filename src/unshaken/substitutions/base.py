@@ -37,6 +37,14 @@ class Substitutions(ABC):
         carries the case over. Set-valued sources ignore the other words, contextual ones read them.
         """
 
+    def vocabulary(self) -> Iterable[str] | None:
+        """The words that have replacements, best known first; None where they cannot be listed."""
+        return None
+
+    def neighbours(self, word: str) -> list[str]:
+        """The replacements of a word in any context."""
+        return self.candidates([word], 0)
+
     def for_text(self, words: Words) -> list[list[str]]:
         """The candidates of every position of a text."""
         return [self.candidates(words.surfaces, position) for position in range(len(words))]

@@ -57,6 +57,9 @@ class Dictionary(Substitutions):
         )
         return content_hash([f"lowercase={self.lowercase}", *rows])
 
+    def vocabulary(self) -> list[str]:
+        return [word for word, replacements in self.entries.items() if replacements]
+
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         word = words[position]
         found = self.entries.get(word) or (self.entries.get(word.lower()) if self.lowercase else None) or ()

@@ -99,6 +99,9 @@ class EmbeddingNeighbours(Substitutions):
     def _known(self) -> dict[str, tuple[str, ...]]:
         return {}
 
+    def vocabulary(self) -> list[str]:
+        return list(self._table.words)
+
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         return self._look_up([words[position]])[0]
 

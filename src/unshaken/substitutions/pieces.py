@@ -12,7 +12,7 @@ import json
 import string
 import unicodedata
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,16 +95,41 @@ def fixed_parts(texts: Sequence[str], words: Sequence[Words], places: Iterable[t
     return parts
 
 
+@dataclass(frozen=True)
+class AddedTokens:
+    """What a tokenizer's added tokens do to the rule that words between separators have pieces of their own.
+
+    Attributes:
+        starts: What special tokens begin with; they cut a text anywhere.
+        joiners: What stands inside the added words of a smoothed vocabulary ("well-made"), and the underscore, which
+            is part of a word to them. Beside a place one of these could make an added word out of two parts.
+    """
+
+    starts: frozenset[str]
+    joiners: frozenset[str]
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> AddedTokens:
+        added = tokenizer.added_tokens_decoder.values()
+        words = [token.content for token in added if token.single_word]
+        signs = {sign for word in words for sign in word if not sign.isalnum()} | {"_"}
+        starts = frozenset(token.content[0] for token in added if not token.single_word)
+        return cls(starts, frozenset(signs if words else ()))
+
+
 def stand_free(
-    texts: Sequence[str], words: Sequence[Words], places: Iterable[tuple[int, int]], forms: Iterable[Sequence[str]]
+    texts: Sequence[str],
+    words: Sequence[Words],
+    places: Iterable[tuple[int, int]],
+    forms: Iterable[Sequence[str]],
+    joiners: Collection[str] = (),
 ) -> bool:
-    """Whether separators stand around every place, and no form can join what stands beside it."""
+    """Whether separators other than `joiners` stand around every place, and no form can join what stands beside it."""
     for column, position in places:
         start, end = words[column].spans[position]
         text = texts[column]
-        if start > 0 and not _is_separator(text[start - 1]):
-            return False
-        if end < len(text) and not _is_separator(text[end]):
+        beside = text[max(0, start - 1) : start] + text[end : end + 1]
+        if not all(_is_separator(sign) and sign not in joiners for sign in beside):
             return False
     # A mark or an invisible character at the edge of a form could join what stands beside it.
     edges = {edge for choices in forms for form in choices for edge in (form[:1], form[-1:])}
@@ -200,7 +225,7 @@ class WordingEncoder:
                 [(self._pool.add([token]), kind) for token, kind in zip(*special, strict=True)]
                 for special in self._template.specials
             ]
-            self._special_starts = {token[0] for token in tokenizer.get_added_vocab()}
+            self._added = AddedTokens.of(tokenizer)
             # A copy of the Rust part, because the wrapper costs more than the work for short strings.
             self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
             self._backend.no_truncation()
@@ -285,9 +310,10 @@ class WordingEncoder:
         return self.tokenizer(*columns, truncation=True, max_length=max_length, return_attention_mask=False)
 
     def _is_separable(self, example: Wordings) -> bool:
-        if any(start in text for text in example.texts for start in self._special_starts):
+        if any(start in text for text in example.texts for start in self._added.starts):
             return False
-        return stand_free(example.texts, [segment(text) for text in example.texts], example.places, example.forms)
+        words = [segment(text) for text in example.texts]
+        return stand_free(example.texts, words, example.places, example.forms, self._added.joiners)
 
     def _recipe(self, example: Wordings, fixed: Sequence[Sequence[str]]) -> _Recipe:
         parts: list[tuple[int, int]] = []  # number of a token list, and its type

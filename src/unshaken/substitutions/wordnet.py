@@ -158,6 +158,16 @@ class WordNet(Substitutions):
     def fingerprint(self) -> str:
         return content_hash([self.provenance, table().content])
 
+    def vocabulary(self) -> list[str]:
+        """The lemmas, most frequent first by WordNet's own counts."""
+        counts: dict[str, int] = defaultdict(int)
+        for lemma, part in table().entries:
+            counts[lemma] += sum(count for count, _ in table().senses(lemma, part))
+        return sorted(counts, key=lambda lemma: (-counts[lemma], lemma))
+
+    def neighbours(self, word: str) -> list[str]:
+        return list(dict.fromkeys(other for reading in _synonyms(self, word.lower()) for other in reading))
+
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         in_past, *as_participle = _synonyms(self, words[position].lower())
         return list(as_participle[0] if as_participle and _expects_participle(words, position) else in_past)

@@ -26,6 +26,7 @@ from unshaken.defences.base import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.processes import Shard
+from unshaken.smoothing import settled_on_save
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
 from unshaken.training.numerics import FiniteGuard, SolveWatch
@@ -241,6 +242,11 @@ class RobustTrainer(SafeTrainer):
         if own and id(own[0]) not in known:
             self.optimizer.add_param_group({"params": own, "weight_decay": self.args.weight_decay})
         return super().create_scheduler(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write an ordinary model; checkpoints, which the Trainer writes itself, also hold what training needs."""
+        with contextlib.nullcontext() if _internal_call else settled_on_save(self.model):
+            super().save_model(output_dir, _internal_call)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

@@ -1,0 +1,70 @@
+"""`SmoothedEmbedding`: a token table whose last rows are means over neighbouring words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unshaken.smoothing.graph import Kernel
+
+TRAINING_ONLY = ("theta", "graph")  # what a checkpoint holds beyond an ordinary one
+
+
+class SmoothedEmbedding(nn.Embedding):
+    """Tokens below `first` read their own row, tokens from `first` on read E' = P^k Theta at their word.
+
+    Made from a model's own table by `smooth`, which swaps the class: references, hooks and names stay. Its state is an
+    ordinary, longer table with E' written out, and beside it Theta and the graph for training to go on.
+    """
+
+    first: int
+    theta: nn.Parameter  # (words, hidden)
+    kernel: Kernel
+    graph: Tensor  # (2, edges)
+    words: Tensor  # (added tokens,) the node of each
+    settled_in_state: bool = False  # whether the state holds the ordinary table alone
+
+    def forward(self, input: Tensor) -> Tensor:
+        added = input >= self.first  # (batch, seq)
+        filler = 0 if self.padding_idx is None else self.padding_idx
+        found = F.embedding(
+            input.masked_fill(added, filler), self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq
+        )
+        places = added.nonzero(as_tuple=True)
+        return found.index_put(places, self.smoothed(input[places] - self.first))
+
+    def smoothed(self, tokens: Tensor) -> Tensor:
+        """E' at added tokens, numbered from 0; a word that stands there twice is computed once. (n,) -> (n, hidden)"""
+        self.words = self.words.to(tokens.device)
+        nodes, which = torch.unique(self.words[tokens], return_inverse=True)
+        return self.kernel.rows(nodes, self.theta)[which]
+
+    @torch.no_grad()
+    def table(self) -> Tensor:
+        """All rows as an ordinary table would hold them. (tokens, hidden)"""
+        nodes = torch.arange(len(self.theta), device=self.theta.device)
+        smoothed = torch.cat([self.kernel.rows(some, self.theta) for some in torch.split(nodes, 4096)])
+        return torch.cat([self.weight, smoothed[self.words.to(self.theta.device)].to(self.weight)])
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "weight"] = self.table()
+        destination[prefix + "graph"] = self.graph
+        for name in TRAINING_ONLY if self.settled_in_state else ():
+            del destination[prefix + name]
+
+    def _load_from_state_dict(
+        self, state: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+    ) -> None:
+        graph = state.pop(prefix + "graph", None)
+        if graph is not None and not torch.equal(graph.to(self.graph.device), self.graph):
+            raise RuntimeError(
+                "the checkpoint was smoothed over another graph of words; take the substitution sets it was begun with"
+            )
+        weight = state.get(prefix + "weight")
+        if weight is not None:
+            state = {**state, prefix + "weight": weight[: self.first]}
+        super()._load_from_state_dict(state, prefix, metadata, strict, missing, *rest)

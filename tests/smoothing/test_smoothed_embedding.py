@@ -1,0 +1,170 @@
+"""What a smoothed vocabulary reads, against the formula written out; its gradients; its files."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+from unshaken import Smoothing, smooth, unsmooth
+from unshaken.errors import UnshakenError
+from unshaken.smoothing import SmoothedEmbedding, WordGraph, settle, smoothing_of
+from unshaken.substitutions import Dictionary, Typos, WordNet, parse_substitutions
+
+TEXTS = ["a good film", "The movie, well-made and slow!", "goodness (bad) plots", "an unknown thing"]
+
+
+def smoothed(bert: tuple[Any, Any], words: Any, hops: int = 2) -> tuple[Any, Any, SmoothedEmbedding]:
+    model, tokenizer = smooth(*bert, Smoothing(substitutions=words, hops=hops))
+    return model, tokenizer, model.get_input_embeddings()
+
+
+def literal(graph: WordGraph, theta: torch.Tensor, hops: int) -> torch.Tensor:
+    """E' = P^k Theta with P = D^-1 (A + A^T + I), by two loops."""
+    size = len(graph.words)
+    P = torch.zeros(size, size, dtype=theta.dtype)
+    for one, other in graph.edges.T.tolist():
+        P[one, other] = 1
+    P /= P.sum(1, keepdim=True)
+    for _ in range(hops):
+        theta = P @ theta
+    return theta
+
+
+def test_the_graph_holds_the_sets_edges_both_ways_and_loops() -> None:
+    graph = WordGraph.build([Dictionary(entries={"good": ["fine", "Great"], "bad": ["poor"]})])
+    node = {word: number for number, word in enumerate(graph.words)}
+    assert set(node) == {"good", "fine", "great", "bad", "poor"}
+    swaps = {("good", "fine"), ("good", "great"), ("bad", "poor")}
+    expected = {(node[a], node[b]) for a, b in swaps} | {(node[b], node[a]) for a, b in swaps}
+    assert {tuple(pair) for pair in graph.edges.T.tolist()} == expected | {(n, n) for n in node.values()}
+
+
+def test_substitutes_bring_their_own_neighbours() -> None:
+    """A word outside the listed ones whose neighbours a set knows must be averaged with them too."""
+    graph = WordGraph.build([WordNet(limit=3)], texts=["movie"], most_words=200)
+    assert graph.words[0] == "movie"
+    assert "film" in graph.words
+    assert len(graph.words) == 200
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_forward_and_gradient_are_the_formulas(bert: tuple[Any, Any], words: Dictionary, hops: int) -> None:
+    before = bert[0].get_input_embeddings().weight.detach().clone()
+    _, tokenizer, table = smoothed(bert, words, hops)
+    graph = WordGraph.build([words], fold=lambda word: {"café": "cafe"}.get(word, word))
+    expected_theta = torch.stack(
+        [before[ids].mean(0) for ids in bert[1](list(graph.words), add_special_tokens=False)["input_ids"]]
+    )
+    torch.testing.assert_close(table.theta.detach(), expected_theta)
+    with torch.no_grad():
+        table.theta.normal_(generator=torch.Generator().manual_seed(3))
+    ids = tokenizer(TEXTS, padding=True, return_tensors="pt")["input_ids"]
+    theta = table.theta.detach().clone().requires_grad_()
+    weight = table.weight.detach().clone().requires_grad_()
+    own = literal(graph, theta, hops)
+    position = {token: number for number, token in enumerate(range(table.first, len(tokenizer)))}
+    rows = [
+        own[table.words[position[token]]] if token in position else weight[token] for token in ids.flatten().tolist()
+    ]
+    expected = torch.stack(rows).view(*ids.shape, -1)
+    found = table(ids)
+    torch.testing.assert_close(found, expected)
+    assert (ids >= table.first).any()
+    assert (ids < table.first).any()
+
+    cotangent = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(1))
+    cotangent[ids == table.padding_idx] = 0  # torch gives padding no gradient
+    found.backward(cotangent)
+    expected.backward(cotangent)
+    torch.testing.assert_close(table.theta.grad, theta.grad)
+    torch.testing.assert_close(table.weight.grad, weight.grad)
+
+
+def test_a_swap_moves_the_input_less_than_it_did(bert: tuple[Any, Any], words: Dictionary) -> None:
+    before = bert[0].get_input_embeddings().weight.detach().clone()
+    pieces = [before[ids].mean(0) for ids in bert[1](["good", "great"], add_special_tokens=False)["input_ids"]]
+    _, tokenizer, table = smoothed(bert, words, 1)
+    (good,), (great,) = tokenizer(["good", "great"], add_special_tokens=False)["input_ids"]
+    one, other = table(torch.tensor([good, great])).detach()
+    assert (one - other).norm() < 0.8 * (pieces[0] - pieces[1]).norm()
+
+
+def test_padding_and_batch_do_not_matter(bert: tuple[Any, Any], words: Dictionary) -> None:
+    model, tokenizer, _ = smoothed(bert, words)
+    together = model(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
+    wide = model(**tokenizer(TEXTS, padding="max_length", max_length=40, return_tensors="pt")).logits
+    alone = torch.cat([model(**tokenizer([text], return_tensors="pt")).logits for text in TEXTS])
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(wide, alone)
+
+
+def test_settled_and_unsmoothed(bert: tuple[Any, Any], words: Dictionary) -> None:
+    plain, plain_tokenizer = copy.deepcopy(bert[0]), bert[1]
+    clean = plain(**plain_tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
+    model, tokenizer, _ = smoothed(bert, words)
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    expected = model(**inputs).logits
+    stock = settle(copy.deepcopy(model))
+    assert type(stock.get_input_embeddings()) is torch.nn.Embedding
+    assert stock.get_input_embeddings().weight.shape[0] == len(tokenizer) == stock.config.vocab_size
+    torch.testing.assert_close(stock(**inputs).logits, expected)
+    for one in (stock, model):
+        back, back_tokenizer = unsmooth(one, tokenizer)
+        assert back_tokenizer.backend_tokenizer.to_str() == plain_tokenizer.backend_tokenizer.to_str()
+        assert smoothing_of(back) is None
+        found = back(**back_tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
+        torch.testing.assert_close(found, clean)
+
+
+def test_state_goes_on_and_refuses_another_graph(bert: tuple[Any, Any], words: Dictionary) -> None:
+    fresh = copy.deepcopy(bert)
+    model, tokenizer, table = smoothed(bert, words)
+    with torch.no_grad():
+        table.theta.add_(0.3)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    again, _, _ = smoothed(copy.deepcopy(fresh), words)
+    again.load_state_dict(state)
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits, rtol=0, atol=0)
+    torch.testing.assert_close(again.get_input_embeddings().theta, table.theta)
+    other = Dictionary(entries={**words.entries, "plot": ["story"]})
+    elsewhere, _, _ = smoothed(copy.deepcopy(fresh), other)
+    with pytest.raises(RuntimeError, match="another graph of words"):
+        elsewhere.load_state_dict(state)
+
+
+def test_copies_and_pickles(bert: tuple[Any, Any], words: Dictionary) -> None:
+    model, tokenizer, _ = smoothed(bert, words)
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits)
+
+
+def test_says_what_it_knows_and_what_it_cannot(bert: tuple[Any, Any], words: Dictionary) -> None:
+    with pytest.raises(UnshakenError, match="cannot list its words"):
+        Smoothing(substitutions=Typos())
+    with pytest.raises(UnshakenError, match="hops is 0"):
+        Smoothing(substitutions=words, hops=0)
+    with pytest.raises(UnshakenError, match="at least one"):
+        Smoothing(substitutions=())
+    model, tokenizer, _ = smoothed(bert, words)
+    known = smoothing_of(model)
+    assert known is not None
+    assert known["substitutions"][0]["fingerprint"] == words.fingerprint
+    with pytest.raises(UnshakenError, match="smoothed already"):
+        smooth(model, tokenizer, Smoothing(substitutions=words))
+
+
+def test_names_of_several_sets(tmp_path: Any) -> None:
+    path = tmp_path / "near.json"
+    path.write_text('{"film": ["movie"]}')
+    wordnet, dictionary = parse_substitutions(f"wordnet:rare=0.1,limit=8,dictionary:{path}")
+    assert (wordnet, dictionary) == (WordNet(rare=0.1, limit=8), Dictionary.load(path))
+    with pytest.raises(UnshakenError, match="did you mean 'wordnet'"):
+        parse_substitutions("wordnets")
+    with pytest.raises(UnshakenError, match="which file"):
+        parse_substitutions("dictionary")
