@@ -19,6 +19,7 @@ class DefenceRow:
     reads_texts: bool = False  # needs examples and a tokenizer
     regression: bool = True  # defined for float labels
     calls_backward: bool = False  # several backward passes a step
+    keeps_state: bool = False  # has parameters, a teacher or a memory that checkpoints must hold
     without_noise: Callable[[], Any] | None = None  # a form that draws next to nothing at random, and without dropout
     # has for its loss the mean over the batch of each example's own; none where examples interact
 
@@ -61,13 +62,14 @@ def defences() -> list[DefenceRow]:
         DefenceRow(name="standard", make=Standard, without_noise=Standard),
         DefenceRow(name="freelb", make=FreeLB, calls_backward=True, without_noise=lambda: FreeLB(init_magnitude=0)),
         DefenceRow(name="smart", make=SMART, without_noise=lambda: SMART(noise=1e-12)),
-        DefenceRow(name="smart-bregman", make=lambda: SMART.paper(weight=3)),
+        DefenceRow(name="smart-words", make=lambda: SMART(space="word_embeddings")),
+        DefenceRow(name="smart-bregman", make=lambda: SMART.paper(weight=3), keeps_state=True),
         DefenceRow(name="r3f", make=R3F, regression=False, without_noise=lambda: R3F(eps=1e-9)),
         DefenceRow(name="r4f", make=R4F, regression=False, without_noise=lambda: R4F(eps=1e-9)),
         DefenceRow(
             name="creat", make=CreAT, without_noise=lambda: CreAT(init_std=0, cosine_reduction="mean", max_norm=0.2)
         ),
-        DefenceRow(name="infobert", make=InfoBERT, calls_backward=True),
+        DefenceRow(name="infobert", make=InfoBERT, calls_backward=True, keeps_state=True),
         DefenceRow(
             name="ascc",
             make=lambda: ASCC(substitutions=words, steps=3),
@@ -75,8 +77,20 @@ def defences() -> list[DefenceRow]:
             regression=False,
             without_noise=lambda: ASCC(substitutions=words, steps=3, init="clean", objective="ce", sparsity=0),
         ),
-        DefenceRow(name="rift", make=lambda: RIFT(substitutions=words, steps=3), reads_texts=True, regression=False),
-        DefenceRow(name="rift-fast", make=lambda: RIFT.fast(substitutions=words), reads_texts=True, regression=False),
+        DefenceRow(
+            name="rift",
+            make=lambda: RIFT(substitutions=words, steps=3),
+            reads_texts=True,
+            regression=False,
+            keeps_state=True,
+        ),
+        DefenceRow(
+            name="rift-fast",
+            make=lambda: RIFT.fast(substitutions=words),
+            reads_texts=True,
+            regression=False,
+            keeps_state=True,
+        ),
         DefenceRow(
             name="swap",
             make=lambda: SWAP(substitutions=words),
@@ -87,23 +101,26 @@ def defences() -> list[DefenceRow]:
         DefenceRow(
             name="swap-greedy",  # its memory depends on what was seen before, so on how rows are dealt out
             make=lambda: SWAP(substitutions=words, greed=0.7),
+            keeps_state=True,
             reads_texts=True,
             regression=False,
         ),
         DefenceRow(
             name="swap-informative",
             make=lambda: SWAP(substitutions=words, variants=2) + InformativeTerm(alpha=0.2),
+            keeps_state=True,
             reads_texts=True,
             regression=False,
         ),
-        DefenceRow(name="informative", make=lambda: InformativeTerm(on="clean"), regression=False),
-        DefenceRow(name="ptwd", make=PTWD, without_noise=PTWD),
+        DefenceRow(name="informative", make=lambda: InformativeTerm(on="clean"), regression=False, keeps_state=True),
+        DefenceRow(name="ptwd", make=PTWD, keeps_state=True, without_noise=PTWD),
         DefenceRow(
             name="ptwd-decoupled",
             make=lambda: PTWD(form="l2_squared", decoupled=True),
+            keeps_state=True,
             without_noise=lambda: PTWD(form="l2_squared", decoupled=True),
         ),
-        DefenceRow(name="mixout", make=Mixout, without_noise=lambda: Mixout(p=0)),
+        DefenceRow(name="mixout", make=Mixout, keeps_state=True, without_noise=lambda: Mixout(p=0)),
     ]
 
 

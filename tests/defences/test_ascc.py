@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
+from literal_hull import WORDS, literal_loss, sensitive_model, start_of
 from tiny import gradients, ready, run, tiny_model
 from tiny_texts import text_step, tokenizer
 from torch import Tensor, nn
@@ -17,95 +17,25 @@ from unshaken.errors import UnshakenError
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.substitutions.hull_search import HullSearch
 
-WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
-SLOTS = 10
-
-
-def sensitive_model(dropout: float = 0.0) -> Any:
-    """A tiny model whose prediction depends on its words."""
-    model = tiny_model(dropout=dropout)
-    with torch.no_grad():
-        for module in (model.bert.embeddings.word_embeddings, model.bert.pooler.dense, model.classifier):
-            module.weight.mul_(10)
-    return model
-
-
-def candidates_of(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """(batch, seq, 10) candidates and their mask, from the dictionary word by word."""
-    vocabulary = tokenizer().get_vocab()
-    candidates, mask = torch.zeros(*ids.shape, SLOTS, dtype=torch.long), torch.zeros(*ids.shape, SLOTS).double()
-    for row, column in torch.cartesian_prod(*(torch.arange(size) for size in ids.shape)).tolist():
-        own = ids[row, column].item()
-        word = tokenizer().convert_ids_to_tokens(own)
-        choices = [own, *(vocabulary[other] for other in WORDS.candidates([word], 0))]
-        candidates[row, column, : len(choices)] = torch.tensor(choices)
-        mask[row, column, : len(choices)] = 1
-    return candidates, mask
-
-
-def encode(model: Any, embedded: Tensor, step: Step) -> Tensor:
-    """Everything after the embedding block of BERT."""
-    allowed = step.inputs["attention_mask"].bool()[:, None, None, :]
-    hidden = model.bert.encoder(embedded, attention_mask=allowed).last_hidden_state
-    logits: Tensor = model.classifier(model.dropout(model.bert.pooler(hidden)))
-    return logits
-
-
-def literal_loss(model: Any, step: Step, start: Tensor, steps: int, beta: float, mean_entropy: bool = False) -> Tensor:
-    """The official training step; `start` are mixing logits (batch, seq, 10)."""
-    ids, types = step.inputs["input_ids"], step.inputs["token_type_ids"]
-    candidates, mask = candidates_of(ids)
-
-    def embed() -> Tensor:  # (batch, seq, 10, hidden), every candidate at its own position
-        slots = [model.bert.embeddings(input_ids=candidates[..., s], token_type_ids=types) for s in range(SLOTS)]
-        return torch.stack(slots, dim=2)
-
-    def mix(point: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        weights = torch.softmax(point * mask + 500 * (mask - 1), dim=-1)
-        return torch.einsum("bls,blsh->blh", weights, embedded), weights
-
-    with torch.no_grad():
-        clean = F.softmax(encode(model, model.bert.embeddings(input_ids=ids, token_type_ids=types), step), -1)
-        fixed = embed()
-    point = start.clone().requires_grad_()
-    adam = torch.optim.Adam([point], lr=1.0, weight_decay=2e-5)
-    for _ in range(steps):
-        mixed, weights = mix(point, fixed)
-        divergence = F.kl_div(F.log_softmax(encode(model, mixed, step), -1), clean, reduction="sum")
-        entropy = -(weights * (weights + 1e-300).log()).sum()
-        scale = ids.numel() if mean_entropy else 300 * 128
-        (point.grad,) = torch.autograd.grad(-divergence + 15 * entropy / scale, point)
-        adam.step()
-
-    mixed, _ = mix(point.detach(), embed())
-    logits = encode(model, model.bert.embeddings(input_ids=ids, token_type_ids=types), step)
-    penalty = F.kl_div(F.log_softmax(encode(model, mixed, step), -1), F.softmax(logits, -1), reduction="batchmean")
-    return F.cross_entropy(logits, step.labels) + beta * penalty
-
-
-def start_of(defence: ASCC, step: Step) -> Tensor:
-    """The defence's own first guess in the padded layout."""
-    hull = defence._hull(step)
-    full = torch.zeros(*step.inputs["input_ids"].shape, SLOTS).double()
-    guess = defence.search.first_guess(hull, step.max_length, step.progress).double()
-    full[hull.rows, hull.columns, : guess.shape[1]] = guess[hull.word_of]
-    return full
-
 
 @pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("entropy", ["sum", "mean"])
-def test_loss_and_gradients_are_the_official_ones(pairs: bool, entropy: Any) -> None:
-    model = sensitive_model()
+@pytest.mark.parametrize(
+    "options", [{}, {"entropy": "mean"}, {"objective": "ce"}], ids=["official", "mean-entropy", "climbs-the-label"]
+)
+def test_loss_and_gradients_are_the_official_ones(pairs: bool, options: dict[str, Any]) -> None:
+    """With dropout: drawn anew for every candidate of the training pass, never in the search."""
+    model = sensitive_model(dropout=0.2)
     step = text_step(model, pairs=pairs)
-    defence = ready(ASCC(substitutions=WORDS, beta=3.0, steps=4, entropy=entropy), model, tokenizer())
+    defence = ready(ASCC(substitutions=WORDS, beta=3.0, steps=4, **options), model, tokenizer())
     parts, found = run(defence, step)
     assert set(parts) == {"task", "ascc"}
     assert parts["ascc"] > 1e-4
     model.zero_grad()
-    expected = literal_loss(model, step, start_of(defence, step), 4, 3.0, mean_entropy=entropy == "mean")
+    literal = {"mean_entropy": options.get("entropy") == "mean", "objective": options.get("objective", "kl")}
+    expected, _ = literal_loss(model, step, start_of(defence, step), 4, 3.0, **literal)
     expected.backward()
     torch.testing.assert_close(sum(parts.values()), expected)
-    torch.testing.assert_close(found, gradients(model))
+    torch.testing.assert_close(found, gradients(model), rtol=1e-4, atol=1e-6)  # mixing weights are single precision
 
 
 def test_the_search_is_without_dropout_and_the_training_pass_with_it() -> None:

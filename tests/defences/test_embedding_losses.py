@@ -111,12 +111,23 @@ def official_symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
     return one_side(logits, other) + one_side(other, logits)
 
 
+def logits_of(model: Any, step: Step, noise: Tensor, space: str) -> Tensor:
+    """The prediction with noise on the word embeddings, or on what BERT's embedding block gives to its first layer."""
+    if space == "word_embeddings":
+        return logits_at(model, step, embed(model, step) + noise)
+    allowed = step.inputs["attention_mask"].bool()[:, None, None, :]
+    hidden = model.bert.encoder(model.bert.embeddings(step.inputs["input_ids"]) + noise, attention_mask=allowed)
+    logits: Tensor = model.classifier(model.dropout(model.bert.pooler(hidden.last_hidden_state)))
+    return logits
+
+
+@pytest.mark.parametrize("space", ["embedding_output", "word_embeddings"])
 @pytest.mark.parametrize("projection", ["official_unit_linf", "ball"])
 @pytest.mark.parametrize("regression", [False, True])
-def test_smart_is_its_official_loss(projection: Any, regression: bool) -> None:
+def test_smart_is_its_official_loss(projection: Any, regression: bool, space: Any) -> None:
     model = tiny_model(num_labels=1 if regression else 3)
     step, twin = tiny_step(model, regression=regression), copy.deepcopy(model)
-    defence = SMART(weight=2, steps=2, step_size=0.1, noise=1e-3, projection=projection, eps=5e-2)
+    defence = SMART(weight=2, steps=2, step_size=0.1, noise=1e-3, projection=projection, eps=5e-2, space=space)
     parts, found = run(ready(defence, model), step)
 
     torch.manual_seed(7)
@@ -125,7 +136,7 @@ def test_smart_is_its_official_loss(projection: Any, regression: bool) -> None:
     noise = torch.randn_like(start) * 1e-3
     for _ in range(2):
         noise = noise.detach().requires_grad_()
-        moved = logits_at(twin, step, start.detach() + noise)
+        moved = logits_of(twin, step, noise, space)
         if regression:
             inner = ((moved - clean.detach()) ** 2).sum()
         else:
@@ -137,7 +148,7 @@ def test_smart_is_its_official_loss(projection: Any, regression: bool) -> None:
             noise = stepped.clamp(-5e-2, 5e-2)
         else:
             noise = stepped / (stepped.abs().max(-1, keepdim=True)[0] + 1e-6)
-    moved = logits_at(twin, step, embed(twin, step) + noise.detach())
+    moved = logits_of(twin, step, noise.detach(), space)
     if regression:
         task, smoothness = F.mse_loss(clean.squeeze(-1), step.labels), ((moved - clean) ** 2).mean()
     else:
@@ -145,6 +156,14 @@ def test_smart_is_its_official_loss(projection: Any, regression: bool) -> None:
     expected = task + 2 * smoothness
     expected.backward()
     assert_same(model, parts["task"] + parts["smoothness"], expected, found, twin)
+
+
+def run_part(defence: Any, step: Step, part: str) -> dict[str, Tensor]:
+    """The gradients of one part of the loss."""
+    step.model.zero_grad()
+    torch.manual_seed(7)
+    defence.loss(step)[part].backward()
+    return gradients(step.model)
 
 
 def test_smart_stays_near_its_mean_teacher() -> None:
@@ -168,6 +187,12 @@ def test_smart_stays_near_its_mean_teacher() -> None:
     expected = ((p.exp() * (p - q)).sum(-1) + (q.exp() * (q - p)).sum(-1)).mean()
     torch.testing.assert_close(parts["bregman"], expected)
     assert all(parameter.grad is None for parameter in defence.teacher.parameters())
+    found = run_part(defence, step, "bregman")
+    model.zero_grad()
+    torch.manual_seed(7)
+    p, q = model(**step.inputs).logits.log_softmax(-1), q.detach()
+    ((p.exp() * (p - q)).sum(-1) + (q.exp() * (q - p)).sum(-1)).mean().backward()  # through p on both sides
+    torch.testing.assert_close(found, gradients(model))
 
     previous = copy.deepcopy(defence.teacher)
     defence.after_step(model)  # after the first tenth: 0.999

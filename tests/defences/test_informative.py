@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import ready, run, tiny_model, tiny_step
+from tiny import gradients, ready, run, tiny_model, tiny_step
 from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification
 
 from unshaken.defences import InformativeTerm, Standard
+from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 
 
@@ -71,36 +77,127 @@ def test_unconditional_takes_regression_labels() -> None:
     assert parts["informative"] > 0
 
 
+def literal_features(encoder: Any, inputs: dict[str, Tensor], feature: str) -> Tensor:
+    output = encoder(**inputs)
+    if feature == "pooled":
+        pooled: Tensor = output.pooler_output
+        return pooled
+    if feature == "cls":
+        return output.last_hidden_state[:, 0]
+    lengths = inputs["attention_mask"].sum(1).tolist()
+    return torch.stack([row[:length].mean(0) for row, length in zip(output.last_hidden_state, lengths, strict=True)])
+
+
 @pytest.mark.parametrize(
-    ("backbone", "feature", "pooled"),
+    ("backbone", "feature"),
     [
-        ("bert", "auto", True),
-        ("bert", "pooled", True),
-        ("bert", "cls", False),
-        ("albert", "auto", True),
-        ("roberta", "auto", False),
-        ("distilbert", "auto", False),
+        ("bert", "pooled"),
+        ("bert", "cls"),
+        ("bert", "mean"),
+        ("albert", "pooled"),
+        ("albert", "mean"),
+        ("roberta", "mean"),
+        ("distilbert", "cls"),
+        ("deberta-v2", "mean"),
     ],
 )
-def test_features_are_those_of_the_pass_and_of_the_frozen_copy(backbone: str, feature: Any, pooled: bool) -> None:
-    model = tiny_model(backbone, dropout=0.0)
+def test_loss_and_gradients_are_those_written_out(backbone: str, feature: Any) -> None:
+    """Student moved away from its teacher and with dropout, teacher without: values, and gradients of both."""
+    model = tiny_model(backbone, dropout=0.2)
     term = ready(InformativeTerm(on="clean", alpha=0.5, feature=feature), model)
-    step = tiny_step(model)
-    parts, _ = run(term, step)
-    output = model.base_model(**step.inputs)
-    features = output.pooler_output if pooled else output.last_hidden_state[:, 0]
-    expected = literal(term, features, features, step.labels)  # student and teacher are still the same
-    torch.testing.assert_close(parts["informative"], 0.5 * expected)
-    before = run(term, step)[0]["informative"]
+    teacher = copy.deepcopy(model.base_model).eval()
     with torch.no_grad():
-        for parameter in model.base_model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    moved = model.base_model(**step.inputs)
-    student = moved.pooler_output if pooled else moved.last_hidden_state[:, 0]
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    step, twin = tiny_step(model), copy.deepcopy(model)
+    parts, found = run(term, step)
+    projections = [parameter.grad.clone() for parameter in term.parameters() if parameter.grad is not None]
+    assert len(projections) == 24  # two layers with bias, a pair a class
+
+    term.zero_grad()
+    torch.manual_seed(7)
+    seen: list[Tensor] = []
+    twin.base_model.register_forward_hook(lambda module, given, output: seen.append(output.last_hidden_state))
+    task = F.cross_entropy(twin(**step.inputs).logits, step.labels)
+    student = feature_from(twin.base_model, seen[0], step.inputs["attention_mask"], feature)
+    fixed = literal_features(teacher, step.inputs, feature).detach()
+    expected = 0.5 * literal(term, student, fixed, step.labels)
+    torch.testing.assert_close(parts["task"], task)
+    torch.testing.assert_close(parts["informative"], expected)
+    (task + expected).backward()
+    torch.testing.assert_close(found, gradients(twin))
     torch.testing.assert_close(
-        run(term, step)[0]["informative"], 0.5 * literal(term, student, features.detach(), step.labels)
+        projections, [parameter.grad for parameter in term.parameters() if parameter.grad is not None]
     )
-    assert run(term, step)[0]["informative"] != before
+
+
+def feature_from(encoder: Any, hidden: Tensor, mask: Tensor, feature: str) -> Tensor:
+    if feature == "pooled" and isinstance(encoder.pooler, nn.Linear):
+        return torch.tanh(encoder.pooler(hidden[:, 0]))
+    if feature == "pooled":
+        return torch.tanh(encoder.pooler.dense(hidden[:, 0]))
+    if feature == "cls":
+        return hidden[:, 0]
+    return torch.stack([row[: int(own.sum())].mean(0) for row, own in zip(hidden, mask, strict=True)])
+
+
+def test_the_projections_are_those_of_the_official_code() -> None:
+    term = ready(InformativeTerm(on="clean"), tiny_model())
+    for pair in (*term.student_projections, *term.teacher_projections):
+        first, middle, last = pair
+        assert (first.in_features, first.out_features, last.in_features, last.out_features) == (16, 512, 512, 256)
+        assert isinstance(middle, nn.ReLU)
+
+
+def saved(
+    folder: Path, backbone: str = "bert", without: str | None = None, pooling: dict[str, Any] | None = None
+) -> Any:
+    """A classifier loaded from a folder whose file lacks some weights, with or without sentence-transformers' note."""
+    model = tiny_model(backbone, dtype=torch.float32)
+    state = {name: value for name, value in model.state_dict().items() if without is None or without not in name}
+    model.save_pretrained(folder, state_dict=state)
+    if pooling is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    return AutoModelForSequenceClassification.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "chosen"),
+    [
+        ("plain", {}, "pooled"),
+        ("without", {"without": "pooler"}, "cls"),
+        ("roberta", {"backbone": "roberta"}, "cls"),
+        ("gte-tiny", {}, "mean"),
+        ("said", {"pooling": {"pooling_mode_mean_tokens": True}}, "mean"),
+        ("said-anew", {"pooling": {"pooling_mode": "mean"}, "without": "pooler"}, "mean"),
+        ("said-first", {"pooling": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}}, "pooled"),
+        ("damaged", {"pooling": ["x"]}, "pooled"),
+    ],
+)
+def test_auto_takes_the_feature_that_the_checkpoint_holds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, options: dict[str, Any], chosen: str
+) -> None:
+    model = saved(tmp_path / name, **options)
+    with caplog.at_level(logging.INFO, logger="unshaken"):
+        term = ready(InformativeTerm(on="clean"), model.double())
+    assert term.facts() == {"informative_feature": chosen}
+    assert f"the feature '{chosen}'" in caplog.text
+    named = ready(InformativeTerm(on="clean", feature=chosen), model)
+    named.load_state_dict(term.state_dict())
+    torch.testing.assert_close(run(term, tiny_step(model))[0], run(named, tiny_step(model))[0])
+
+
+def test_a_random_pooler_is_warned_of(tmp_path: Path) -> None:
+    model = saved(tmp_path, without="pooler")
+    with pytest.warns(UserWarning, match="weights were not in the checkpoint"):
+        ready(InformativeTerm(on="clean", feature="pooled"), model)
+    ready(InformativeTerm(on="clean", feature="pooled"), tiny_model())  # no checkpoint at all: a test, or from scratch
+
+
+def test_minilm_is_read_by_its_mean() -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(minilm_path())
+    assert ready(InformativeTerm(on="clean"), model).chosen == "mean"
 
 
 def test_the_teacher_stays_frozen_and_without_dropout() -> None:

@@ -2,37 +2,79 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 
+import pytest
 import torch
-from tiny import ready, run, tiny_model
+from literal_hull import WORDS, literal_loss, sensitive_model, start_of
+from tiny import gradients, ready, run, tiny_model
 from tiny_texts import text_step, tokenizer
+from torch import Tensor
 
 from unshaken.defences import ASCC, RIFT, InformativeTerm, parse
-from unshaken.substitutions.dictionary import Dictionary
-from unshaken.substitutions.hull_search import HullMixer
-
-WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
 
 
-def test_it_is_the_sum_of_its_parts() -> None:
-    model = tiny_model(dropout=0.0)
-    step = text_step(model)
-    rift = ready(RIFT(substitutions=WORDS, alpha=0.3, beta=2.0, steps=3), model, tokenizer())
-    parts, _ = run(rift, step)
-    assert set(parts) == {"task", "ascc", "informative"}
+def literal_infonce(term: InformativeTerm, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """Eq. 10 of the paper, class by class, with the projections' layers written out."""
+    losses = []
+    for label in labels.unique().tolist():
+        rows = (labels == label).nonzero()[:, 0]
+        projected = []
+        for (first, _, last), features in (
+            (term.student_projections[label], student),
+            (term.teacher_projections[label], teacher),
+        ):
+            inner = (features[rows] @ first.weight.T + first.bias).clamp_min(0)
+            outer = inner @ last.weight.T + last.bias
+            projected.append(outer / outer.norm(dim=-1, keepdim=True))
+        scores = projected[0] @ projected[1].T / 0.2
+        losses.append((scores.logsumexp(1) - scores.diagonal()).mean())
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_loss_and_gradients_are_those_written_out(fast: bool) -> None:
+    """A student that has moved away from its teacher, with dropout: every gradient of model and projections."""
+    model = sensitive_model(dropout=0.2)
+    rift = (
+        RIFT.fast(substitutions=WORDS, alpha=0.3, beta=2.0) if fast else RIFT(substitutions=WORDS, alpha=0.3, beta=2.0)
+    )
+    ready(rift, model, tokenizer())
     ascc, term = rift.parts
     assert isinstance(ascc, ASCC)
     assert isinstance(term, InformativeTerm)
+    teacher = copy.deepcopy(model.bert).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    step = text_step(model)
+    start = start_of(ascc, step)  # nothing is remembered yet, so a warm start is the first guess
+    parts, found = run(rift, step)
+    assert set(parts) == {"task", "ascc", "informative"}
+    assert ascc.steps == (3 if fast else 10)
+    projections = [parameter.grad.clone() for parameter in term.parameters() if parameter.grad is not None]
 
-    alone, _ = run(ready(ASCC(substitutions=WORDS, beta=2.0, steps=3), model, tokenizer()), text_step(model))
-    torch.testing.assert_close(parts["ascc"], alone["ascc"])
-    hull = ascc._hull(step)
-    weights = hull.weights(ascc._worst(step, hull)).double()
-    with HullMixer(model).at(hull, weights):
-        student = model.bert(**step.inputs).pooler_output
-    teacher = term.teacher(**step.inputs).pooler_output
-    torch.testing.assert_close(parts["informative"], 0.3 * term.loss_of(student, teacher, step.labels))
+    model.zero_grad()
+    term.zero_grad()
+    objective = "ce" if fast else "kl"
+    expected, hidden = literal_loss(model, step, start, ascc.steps, 2.0, objective=objective)
+    told = teacher(**step.inputs).last_hidden_state[:, 0].detach()  # no checkpoint: the first token
+    expected = expected + 0.3 * literal_infonce(term, hidden[:, 0], told, step.labels)
+    expected.backward()
+    torch.testing.assert_close(sum(parts.values()), expected)
+    torch.testing.assert_close(found, gradients(model), rtol=1e-4, atol=1e-6)  # mixing weights are single precision
+    torch.testing.assert_close(
+        projections,
+        [parameter.grad for parameter in term.parameters() if parameter.grad is not None],
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+def test_options_of_its_parts_pass_through() -> None:
+    ascc, term = RIFT(pieces="same", feature="mean", direction="code", columns=(1,)).parts
+    assert (ascc.pieces, term.feature, term.direction, ascc.columns) == ("same", "mean", "code", (1,))
 
 
 def test_presets_hold_the_papers_values() -> None:

@@ -22,8 +22,8 @@ def resolve(substitutions: Substitutions | str | None) -> Substitutions:
     return substitutions
 
 
-def publish_halves(step: Step, output: Any) -> tuple[Any, Any]:
-    """Split a pass over clean and then adversarial rows, and share both halves.
+def publish_halves(step: Step, output: Any, mask: Tensor | None = None) -> tuple[Any, Any]:
+    """Split a pass over clean and then adversarial rows, and share both halves, with their attention masks if new.
 
     One pass over both halves the launches on a GPU, and is one wrapped forward for DDP.
     """
@@ -31,7 +31,8 @@ def publish_halves(step: Step, output: Any) -> tuple[Any, Any]:
     halves = []
     for name, part in (("clean", slice(0, rows)), ("adversarial", slice(rows, None))):
         hidden = None if output.hidden_states is None else tuple(state[part] for state in output.hidden_states)
-        halves.append(step.publish(name, SequenceClassifierOutput(logits=output.logits[part], hidden_states=hidden)))
+        half = SequenceClassifierOutput(logits=output.logits[part], hidden_states=hidden)
+        halves.append(step.publish(name, half, None if mask is None else mask[part]))
     return halves[0], halves[1]
 
 

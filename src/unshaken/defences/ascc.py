@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -94,8 +94,11 @@ class ASCC(Defence):
         reworded = hull.narrowed(step.inputs)
         both = {name: torch.cat([values, reworded[name]]) for name, values in step.inputs.items()}
         with HullMixer(step.core, self.space).at(hull, weights, first_row=rows):
-            clean, adversarial = publish_halves(step, step.forward(**both))
+            clean, adversarial = publish_halves(step, step.forward(**both), both.get("attention_mask"))
         return {"task": step.task_loss(clean.logits), "ascc": self.beta * agreement(clean, adversarial)}
+
+    def facts(self) -> dict[str, Any]:
+        return {} if self._build is None else {"hull_coverage": asdict(self._build.coverage)}
 
     def passes(self) -> Passes:
         clean_target = 1 if self.objective == "kl" else 0

@@ -69,6 +69,7 @@ class Step:
             are exchanged once, with the last pass. `with step.local(): step.backward(loss_of(step.forward(...)))`
         keep_hidden_states: Whether passes return their hidden states; `Compose` sets it for parts that read a pass.
         published: Outputs of passes that the objective shares with the parts beside it, by name.
+        masks: The attention masks of those passes; that of `inputs` where a pass has none of its own.
     """
 
     model: nn.Module
@@ -82,6 +83,7 @@ class Step:
     local: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     keep_hidden_states: bool = False
     published: dict[str, Any] = field(default_factory=dict)
+    masks: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def is_regression(self) -> bool:
@@ -102,10 +104,19 @@ class Step:
             inputs.setdefault("output_hidden_states", True)
         return (self.model if model is None else model)(**inputs)
 
-    def publish(self, name: str, output: Any) -> Any:
-        """Share a pass, `"clean"` or `"adversarial"`, with the parts beside this defence, and hand it on."""
+    def publish(self, name: str, output: Any, mask: Tensor | None = None) -> Any:
+        """Share a pass, `"clean"` or `"adversarial"`, with the parts beside this defence, and hand it on.
+
+        A pass over other texts than `inputs` brings its attention mask.
+        """
         self.published[name] = output
+        if mask is not None:
+            self.masks[name] = mask
         return output
+
+    def mask_of(self, name: str) -> Tensor | None:
+        """The attention mask of a published pass. (batch, seq)"""
+        return self.masks.get(name, self.inputs.get("attention_mask"))
 
     def read(self, name: str, who: str) -> Any:
         """The output of a pass that the objective published."""
@@ -180,6 +191,10 @@ class Defence(nn.Module):
     def passes(self) -> Passes:
         """What one `loss` and its backward cost."""
         raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        """What this run settled by itself, as plain JSON: for its record, and for tables."""
+        return {}
 
     def __add__(self, other: Defence) -> Compose:
         return Compose(self, other)
@@ -272,6 +287,9 @@ class Compose(Defence):
 
     def passes(self) -> Passes:
         return sum((term.extra_passes() for term in self.terms), start=self.parts[0].passes())
+
+    def facts(self) -> dict[str, Any]:
+        return {name: fact for part in self.parts for name, fact in part.facts().items()}
 
     def __repr__(self) -> str:
         return " + ".join(repr(part) for part in self.parts)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unshaken.defences.base import Passes, Regulariser, Step, frozen_copy, widened
+from unshaken.defences.features import Feature, choose_feature, feature_of, pooler_is_new
 from unshaken.errors import UnshakenError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -35,7 +40,8 @@ class InformativeTerm(Regulariser):
         conditional: I(S; T | Y), or I(S; T) over the whole batch with one pair of projections.
         direction: "paper" compares each s with all t, "code" each t with all s, "symmetric" is the mean of both.
         on: Whose features are s: the "adversarial" pass or the "clean" one.
-        feature: "pooled" or "cls" (first token, last layer); "auto" takes the pooler where the encoder has one.
+        feature: "mean" of the tokens, "cls" (first token, last layer) or "pooled"; "auto" takes what pre-training
+            shaped, see `unshaken.defences.features`.
         temperature: Of the cosine.
 
     Example:
@@ -46,7 +52,7 @@ class InformativeTerm(Regulariser):
     conditional: bool = True
     direction: Literal["paper", "code", "symmetric"] = "paper"  # paper Eq. 10; the official code has the other
     on: Literal["adversarial", "clean"] = "adversarial"
-    feature: Literal["auto", "pooled", "cls"] = "auto"
+    feature: Feature | Literal["auto"] = "auto"  # official code: pooled, of BERT as it was pretrained
     temperature: float = 0.2  # paper
 
     def __post_init__(self) -> None:
@@ -54,12 +60,13 @@ class InformativeTerm(Regulariser):
         for name, allowed in (
             ("direction", ("paper", "code", "symmetric")),
             ("on", ("adversarial", "clean")),
-            ("feature", ("auto", "pooled", "cls")),
+            ("feature", ("auto", *get_args(Feature))),
         ):
             if getattr(self, name) not in allowed:
                 raise UnshakenError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
         self.reads = (self.on,)
         self.teacher: nn.Module | None = None
+        self.chosen: Feature = "cls"
 
     @property
     def balanced_batches(self) -> bool:
@@ -74,7 +81,8 @@ class InformativeTerm(Regulariser):
                 "Hugging Face classifier"
             )
         if self.feature == "pooled" and getattr(encoder, "pooler", None) is None:
-            raise UnshakenError(f"{type(encoder).__name__} has no pooler; use feature='cls'")
+            raise UnshakenError(f"{type(encoder).__name__} has no pooler; use feature='mean' or 'cls'")
+        self.chosen = self._choose(encoder)
         self.teacher = frozen_copy(encoder)
         width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
         pairs = num_labels if self.conditional else 1
@@ -92,9 +100,11 @@ class InformativeTerm(Regulariser):
             raise UnshakenError("InformativeTerm has no teacher: call setup(model, num_labels=...) before training")
         if self.conditional and step.is_regression:
             raise UnshakenError("I(S; T | Y) needs classes, and the labels are floats; use conditional=False")
-        student = self._feature(step.core.base_model, step.read(self.on, "InformativeTerm").hidden_states[-1])
+        hidden = step.read(self.on, "InformativeTerm").hidden_states[-1]
+        student = feature_of(step.core.base_model, hidden, step.mask_of(self.on), self.chosen)
         with torch.no_grad():
-            teacher = self._feature(self.teacher, self.teacher(**step.inputs).last_hidden_state)
+            hidden = self.teacher(**step.inputs).last_hidden_state
+            teacher = feature_of(self.teacher, hidden, step.inputs.get("attention_mask"), self.chosen)
         return {"informative": self.alpha * self.loss_of(widened(student), widened(teacher), step.labels)}
 
     def loss_of(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
@@ -121,16 +131,22 @@ class InformativeTerm(Regulariser):
     def extra_passes(self) -> Passes:
         return Passes(forward=1)
 
-    def _feature(self, encoder: Any, hidden: Tensor) -> Tensor:
-        """One vector a text. (batch, seq, hidden) -> (batch, hidden)"""
-        pooler = None if self.feature == "cls" else getattr(encoder, "pooler", None)
-        if pooler is None:
-            return hidden[:, 0]
-        if isinstance(pooler, nn.Linear):  # ALBERT keeps dense and activation apart
-            pooled: Tensor = encoder.pooler_activation(pooler(hidden[:, 0]))
-        else:
-            pooled = pooler(hidden)
-        return pooled
+    def facts(self) -> dict[str, Any]:
+        return {} if self.teacher is None else {"informative_feature": self.chosen}
+
+    def _choose(self, encoder: nn.Module) -> Feature:
+        if self.feature == "auto":
+            chosen, why = choose_feature(encoder)
+            logger.info("InformativeTerm compares the feature %r: %s", chosen, why)
+            return chosen
+        from_file = any(getattr(weight, "_is_hf_initialized", False) for weight in encoder.parameters())
+        if self.feature == "pooled" and from_file and pooler_is_new(encoder):
+            warnings.warn(
+                "the pooler's weights were not in the checkpoint, so feature='pooled' keeps what a random layer says; "
+                "use feature='auto' or 'mean'",
+                stacklevel=2,
+            )
+        return self.feature
 
 
 def _projection(width: int) -> nn.Sequential:

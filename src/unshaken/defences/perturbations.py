@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unshaken.defences.base import Step, input_embeddings
 from unshaken.errors import UnshakenError
+from unshaken.substitutions.hull_search import embedding_block
 
 Norm = Literal["l2", "linf"]
 
@@ -37,6 +38,21 @@ def word_embeddings(step: Step) -> Tensor:
     """The batch's word embeddings, before positions and LayerNorm, with their graph. (batch, seq, width)"""
     embeddings: Tensor = input_embeddings(step.core)(step.inputs["input_ids"])
     return embeddings
+
+
+def embedding_output(model: nn.Module) -> nn.Module:
+    """The block whose output feeds the first layer: words, positions and LayerNorm."""
+    return embedding_block(model, input_embeddings(model), instead="word_embeddings")
+
+
+@contextlib.contextmanager
+def shifted(block: nn.Module, delta: Tensor) -> Iterator[None]:
+    """While open, `delta` is added to what leaves the block. (batch, seq, width)"""
+    handle = block.register_forward_hook(lambda module, given, output: output + delta.to(output.dtype))
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def attention_mask(step: Step) -> Tensor:

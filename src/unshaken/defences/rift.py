@@ -6,8 +6,10 @@ from typing import Literal
 
 from unshaken.defences.ascc import ASCC
 from unshaken.defences.base import Compose
+from unshaken.defences.features import Feature
 from unshaken.defences.informative import InformativeTerm
 from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions.hull_builder import Pieces
 
 
 class RIFT(Compose):
@@ -37,7 +39,8 @@ class RIFT(Compose):
         columns: tuple[int, ...] | None = None,
         conditional: bool = True,
         direction: Literal["paper", "code", "symmetric"] = "paper",
-        feature: Literal["auto", "pooled", "cls"] = "auto",
+        feature: Feature | Literal["auto"] = "auto",
+        pieces: Pieces = "mean",
     ) -> None:
         super().__init__(
             ASCC(
@@ -47,6 +50,7 @@ class RIFT(Compose):
                 objective=objective,
                 warm_start=warm_start,
                 columns=columns,
+                pieces=pieces,
             ),
             InformativeTerm(alpha=alpha, conditional=conditional, direction=direction, feature=feature),
         )

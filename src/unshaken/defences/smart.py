@@ -15,12 +15,20 @@ from unshaken.defences.base import (
     Passes,
     Step,
     frozen_copy,
+    input_embeddings,
     kl_divergence,
     log_probabilities,
     symmetric_kl,
     widened,
 )
-from unshaken.defences.perturbations import check_takes_embeddings, one_of, positive, word_embeddings
+from unshaken.defences.perturbations import (
+    check_takes_embeddings,
+    embedding_output,
+    one_of,
+    positive,
+    shifted,
+    word_embeddings,
+)
 from unshaken.defences.shards import whole
 
 
@@ -36,8 +44,8 @@ class SMART(Defence):
 
     Paper: Jiang et al., SMART: Robust and Efficient Fine-Tuning for Pre-trained Natural Language Models through
         Principled Regularized Optimization, ACL 2020.
-    Relations: R3F is SMART without ascent. The released code has no proximal term and feeds the output of the embedding
-        block in as word embeddings, which adds positions twice; we perturb word embeddings.
+    Relations: R3F is SMART without ascent. The released code has no proximal term; it perturbs the output of the
+        embedding block, as here, and then feeds it in as word embeddings, which adds positions twice, as not here.
     Cost: 2 + steps forward passes, the ascent without weight gradients; one more forward for the proximal term.
 
     Args:
@@ -48,6 +56,8 @@ class SMART(Defence):
         projection: `official_unit_linf` divides each token's perturbation by its largest element, so that it has size 1
             whatever `eps`; `ball` clips it to `eps`, as the paper writes.
         eps: Radius of the ball.
+        space: What is perturbed: the "embedding_output" (official code), whose LayerNorm makes it about as large as
+            the noise of `official_unit_linf`, or "word_embeddings", which are ten times smaller (CreAT's port).
         bregman_weight: Weight of the proximal term; 0 leaves it and its teacher out.
 
     Example:
@@ -61,6 +71,7 @@ class SMART(Defence):
     projection: Literal["official_unit_linf", "ball"] = "official_unit_linf"
     eps: float = 1e-5  # paper
     bregman_weight: float = 0.0  # official code; paper: 1
+    space: Literal["embedding_output", "word_embeddings"] = "embedding_output"
 
     publishes = ("clean", "adversarial")
 
@@ -68,6 +79,7 @@ class SMART(Defence):
         super().__post_init__()
         positive(weight=self.weight, steps=self.steps, step_size=self.step_size, noise=self.noise, eps=self.eps)
         one_of("projection", self.projection, ("official_unit_linf", "ball"))
+        one_of("space", self.space, ("embedding_output", "word_embeddings"))
         self.momentum = 0.99
 
     @classmethod
@@ -76,14 +88,17 @@ class SMART(Defence):
         return cls(weight=weight, step_size=1e-3, projection="ball", bregman_weight=1.0)
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
-        check_takes_embeddings(model, tokenizer)
+        if self.space == "word_embeddings":
+            check_takes_embeddings(model, tokenizer)
+        else:
+            embedding_output(model)  # says now, not in the first step, what the model lacks
         if self.bregman_weight:
             self.teacher = frozen_copy(model)
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         clean = step.publish("clean", step.forward())
         delta = self._worst_perturbation(step, clean.logits.detach())
-        moved = step.publish("adversarial", step.forward(step.core, inputs_embeds=word_embeddings(step) + delta))
+        moved = step.publish("adversarial", self._forward(step, delta))
         smoothness = divergence(moved.logits, clean.logits, step.is_regression)
         parts = {"task": step.task_loss(clean.logits), "smoothness": self.weight * smoothness}
         if self.bregman_weight:
@@ -95,11 +110,10 @@ class SMART(Defence):
         return parts
 
     def _worst_perturbation(self, step: Step, clean_logits: Tensor) -> Tensor:
-        embeddings = word_embeddings(step).detach()
-        delta = torch.randn_like(embeddings) * self.noise
+        delta = self._random_start(step)
         for _ in range(self.steps):
             delta.requires_grad_()
-            logits = step.forward(step.core, inputs_embeds=embeddings + delta).logits
+            logits = self._forward(step, delta).logits
             if step.is_regression:
                 objective = F.mse_loss(widened(logits), widened(clean_logits), reduction="sum")
             else:
@@ -108,6 +122,19 @@ class SMART(Defence):
             gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
             delta = self._project(delta.detach() + self.step_size * gradient)
         return delta
+
+    def _random_start(self, step: Step) -> Tensor:
+        on_words = self.space == "word_embeddings"
+        place: Any = input_embeddings(step.core) if on_words else embedding_output(step.core).LayerNorm
+        weight: Tensor = place.weight
+        shape = (*step.inputs["input_ids"].shape, weight.shape[-1])
+        return torch.randn(shape, dtype=weight.dtype, device=weight.device) * self.noise
+
+    def _forward(self, step: Step, delta: Tensor) -> Any:
+        if self.space == "word_embeddings":
+            return step.forward(step.core, inputs_embeds=word_embeddings(step) + delta)
+        with shifted(embedding_output(step.core), delta):
+            return step.forward(step.core)
 
     def _project(self, delta: Tensor) -> Tensor:
         if self.projection == "ball":

@@ -102,7 +102,7 @@ class SWAP(Defence):
         losses = self.losses(step, variants)
         worst = losses.argmax(0) * rows + torch.arange(rows, device=losses.device)  # (batch,)
         both = {name: torch.cat([values[:rows], variants[name][worst]]) for name, values in encoded.items()}
-        clean, adversarial = publish_halves(step, step.forward(**both))
+        clean, adversarial = publish_halves(step, step.forward(**both), both.get("attention_mask"))
         parts = {"task": step.task_loss(clean.logits), "swap": self.beta * agreement(clean, adversarial)}
         if self.greed:  # last, so that the device has all its work before we wait for the losses
             self.remember(examples, choices, losses)

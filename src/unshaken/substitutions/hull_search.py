@@ -41,7 +41,7 @@ class HullMixer:
         if space not in ("embedding_output", "word"):
             raise UnshakenError(f"hull space {space!r}; it is 'embedding_output' or 'word'")
         self.table = _token_table(model)
-        self.block = _embedding_block(model, self.table) if space == "embedding_output" else None
+        self.block = embedding_block(model, self.table) if space == "embedding_output" else None
         self._positions: Tensor | None = None
 
     @contextlib.contextmanager
@@ -207,7 +207,7 @@ def _token_table(model: nn.Module) -> nn.Module:
     return table
 
 
-def _embedding_block(model: nn.Module, table: nn.Module) -> nn.Module:
+def embedding_block(model: nn.Module, table: nn.Module, instead: str = "word") -> nn.Module:
     """The module that adds positions to the token embeddings and normalises them."""
     for module in model.modules():
         if any(child is table for child in module.children()):
@@ -216,6 +216,6 @@ def _embedding_block(model: nn.Module, table: nn.Module) -> nn.Module:
             if has_norm and {"input_ids", "position_ids"} <= parameters.keys():
                 return module
     raise UnshakenError(
-        f"{type(model).__name__} has no embedding block of its own (token table, positions, LayerNorm), which the hull "
-        "space 'embedding_output' needs; use space='word'"
+        f"{type(model).__name__} has no embedding block of its own (token table, positions, LayerNorm), which "
+        f"space='embedding_output' needs; use space={instead!r}"
     )
