@@ -12,6 +12,7 @@ from unshaken.cli.attack import attack
 from unshaken.cli.demo import demo
 from unshaken.cli.doctor import doctor
 from unshaken.cli.evaluate import evaluate
+from unshaken.cli.leaderboard import leaderboard
 from unshaken.cli.listing import list_names
 from unshaken.cli.report import report
 from unshaken.cli.reproduce import reproduce
@@ -28,6 +29,7 @@ app = typer.Typer(
 for command in (demo, train, attack, evaluate, report, reproduce, doctor):
     app.command()(command)
 app.command(name="list")(list_names)
+app.add_typer(leaderboard)
 
 
 def _version(value: bool) -> None:

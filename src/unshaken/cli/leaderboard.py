@@ -1,0 +1,176 @@
+"""`unshaken leaderboard`: score models, submit and check entries, break them, and build the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.examples import Examples
+    from unshaken.leaderboard import Entry
+    from unshaken.substitutions import Substitutions
+    from unshaken.victims.base import Victim
+
+leaderboard = typer.Typer(
+    name="leaderboard", help="A robustness leaderboard whose entries anyone can check and break.", no_args_is_help=True
+)
+
+Models = Annotated[list[str], typer.Argument(help="Model folders of one method, one per training seed.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with the task's files, or the hub if none is given.")]
+Words = Annotated[
+    str, typer.Option("--substitutions", help="What attacks may swap: wordnet, dictionary:path=FILE, ...")
+]
+Public = Annotated[list[str] | None, typer.Option(help="A public model to transfer from; three for the full suite.")]
+Count = Annotated[int | None, typer.Option("-n", "--count", min=2, help="Examples, chosen by id; all if not given.")]
+File = Annotated[Path, typer.Argument(help="An entry's file.", exists=True, dir_okay=False)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU if none is given.")]
+
+
+@leaderboard.command()
+def score(
+    models: Models,
+    track: Annotated[str, typer.Option(help="ENCODER/THREAT/TASK, such as minilm/known/sst2.")],
+    name: Annotated[str, typer.Option(help="What the board calls the method.")],
+    data: Data = None,
+    substitutions: Words = "wordnet",
+    suite: Annotated[str, typer.Option(help="full, or mini for a CPU.")] = "full",
+    public: Public = None,
+    count: Count = None,
+    recheck: Annotated[int, typer.Option(min=0, help="Examples attacked again under other scores.")] = 100,
+    recipe: Annotated[str, typer.Option(help="The command or file that trained the models.")] = "",
+    out: Annotated[Path, typer.Option(help="Folder for the runs, in which a stopped run goes on.")] = Path(
+        "out/leaderboard"
+    ),
+    resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
+    device: Device = None,
+) -> None:
+    """Run a track's whole suite on a method's models and write the entry to OUT/entry.json."""
+    from unshaken.display import Console
+    from unshaken.files import write_json
+    from unshaken.leaderboard import Track, score
+    from unshaken.schema import encode
+
+    chosen = Track.parse(track)
+    console, words = Console(), _substitutions(substitutions)
+    entry = score(
+        _victims(models, device),
+        _examples(chosen.task, data, count),
+        chosen,
+        words,
+        name=name,
+        suite_name=suite,
+        public=_victims(public or [], device),
+        recheck=recheck,
+        recipe=recipe,
+        out=out / "runs",
+        resume=resume,
+        progress=console.is_terminal,
+    )
+    path = write_json(out / "entry.json", encode(entry))
+    console.print(f"{name}: worst case {_share(entry, 'worst')}, clean {_share(entry, 'clean')}", markup=False)
+    console.print(f"Entry: {path}", markup=False)
+
+
+@leaderboard.command()
+def submit(entry: File, board: Annotated[Path, typer.Argument(help="Folder of the board's entries.")]) -> None:
+    """Add a scored entry to a board. Entries are never written over."""
+    from unshaken.display import Console
+    from unshaken.leaderboard import read_entry, submit
+
+    Console().print(f"Entry: {submit(read_entry(entry), board)}", markup=False)
+
+
+@leaderboard.command()
+def verify(
+    entry: File,
+    data: Data = None,
+    substitutions: Words = "wordnet",
+    public: Public = None,
+    model: Annotated[list[str] | None, typer.Option(help="A model folder; where the entry says if not given.")] = None,
+    count: Annotated[int, typer.Option("-n", "--count", min=2, help="Examples attacked again.")] = 50,
+    seed: Annotated[int, typer.Option(help="Chooses the examples; take one that the entry cannot know.")] = 0,
+    device: Device = None,
+) -> None:
+    """Attack a part again, and refuse claims outside the interval of what comes out (exit code 1)."""
+    from unshaken.display import Console
+    from unshaken.leaderboard import read_entry, verify
+
+    claimed, console = read_entry(entry), Console()
+    examples = _examples(claimed.track.task, data, None).with_ids(claimed.ids)
+    victims = _victims(model or [one.weights for one in claimed.models], device)
+    others = _victims(public or [], device)
+    verdict = verify(claimed, victims, examples, _substitutions(substitutions), count=count, seed=seed, public=others)
+    for line in verdict.refused:
+        console.print(f"refused: {line}", markup=False)
+    console.print(f"{claimed.name}: {'stands' if verdict.stands else 'refused'} ({verdict.checked})", markup=False)
+    if not verdict.stands:
+        raise typer.Exit(1)
+
+
+@leaderboard.command(name="break")
+def break_entry(
+    entry: File,
+    example: Annotated[str, typer.Option(help="Id of the example.")],
+    text: Annotated[list[str], typer.Option(help="The changed text; once per column for pairs.")],
+    model: Annotated[str, typer.Option(help="Folder of the model that it fools.")],
+    data: Data = None,
+    substitutions: Words = "wordnet",
+    device: Device = None,
+) -> None:
+    """Check a text that fools an entry by one forward pass, and put it on record."""
+    from dataclasses import asdict
+
+    from unshaken.display import Console
+    from unshaken.leaderboard import check_break, read_entry
+    from unshaken.leaderboard.entry import append_break
+
+    claimed = read_entry(entry)
+    rows = _examples(claimed.track.task, data, None).with_ids([example])
+    found = check_break(claimed, _victims([model], device)[0], rows[0], text, _substitutions(substitutions))
+    Console().print(f"Broken; on record in {append_break(entry, asdict(found))}", markup=False)
+
+
+@leaderboard.command()
+def build(
+    board: Annotated[Path, typer.Argument(help="Folder of entries.", exists=True, file_okay=False)],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("out/leaderboard.html"),
+) -> None:
+    """Write the board as one static page."""
+    from unshaken.display import Console
+    from unshaken.leaderboard import read_entries
+    from unshaken.leaderboard.page import build
+
+    entries = read_entries(board)
+    if not entries:
+        raise UnshakenError(f"{board} has no entries; `unshaken leaderboard submit ENTRY {board}` adds one")
+    Console().print(f"Page: {build(entries, out)} ({len(entries)} entries)", markup=False)
+
+
+def _share(entry: Entry, condition: str) -> str:
+    found = entry.share(condition)
+    return f"{100 * found.estimate:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+
+
+def _victims(names: list[str], device: str | None) -> list[Victim]:
+    from unshaken.victims.base import Victim
+
+    return [Victim.from_pretrained(name, device=device) for name in names]
+
+
+def _substitutions(spec: str) -> Substitutions:
+    from unshaken.names import build
+    from unshaken.substitutions import SUBSTITUTIONS
+
+    found: Any = build("substitutions", spec, SUBSTITUTIONS)
+    return found  # type: ignore[no-any-return]
+
+
+def _examples(task: str, data: Path | None, count: int | None) -> Examples:
+    from unshaken.tasks import load_examples, load_task
+
+    rows = load_examples(task) if Path(task).is_file() else load_task(task, data=data).require("test")
+    return rows if count is None else rows.sample(count)

@@ -1,0 +1,167 @@
+"""`Entry`: what a method claims, example by example, so that every number of it can be checked and broken."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unshaken.errors import UnshakenError
+from unshaken.evaluation.statistics import Interval, over_seeds_and_examples
+from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.files import read_json, write_json
+from unshaken.leaderboard.tracks import Track
+from unshaken.schema import decode, encode, parse_json
+
+BREAKS = ".breaks.jsonl"
+BOUNDED = "exhaustive"  # the attack that passes over what is too large for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """One trained model of an entry, and what became of each example.
+
+    Attributes:
+        weights: Where its folder is: a path or an address, for those who check.
+        clean: One character per example: 1 if the answer is right, 0 if not.
+        held: The same for each attack: 1 if the answer is right and stays right; ? if the attack was not carried out.
+        flags: Every reliability check as [flag, verdict, evidence].
+    """
+
+    weights: str
+    fingerprint: str
+    record: TrainingRecord
+    clean: str
+    held: dict[str, str]
+    flags: tuple[tuple[str, str, str], ...]
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.clean), *map(len, self.held.values())}
+        if len(lengths) != 1 or not self.held or not self.clean:
+            raise UnshakenError(f"{self.weights}: each attack needs one mark per example, and there must be some")
+        if set(self.clean) - set("01") or set("".join(self.held.values())) - set("01?"):
+            raise UnshakenError(f"{self.weights}: marks are 1, 0 and ?")
+        for attack, marks in self.held.items():
+            if any(mark == "1" and right == "0" for mark, right in zip(marks, self.clean, strict=True)):
+                raise UnshakenError(f"{self.weights}: under {attack} an example holds that was wrong from the start")
+
+    @property
+    def worst(self) -> str:
+        """Broken if one attack broke it; unknown if none did and one that had to was not carried out."""
+        names = list(self.held)
+        return "".join(
+            "0"
+            if "0" in marks
+            else "?"
+            if any(mark == "?" and name != BOUNDED for name, mark in zip(names, marks, strict=True))
+            else "1"
+            for marks in zip(*self.held.values(), strict=True)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A method on one track: the models of its seeds, on the same examples, under the same suite.
+
+    Attributes:
+        name: What the board calls it.
+        data: Fingerprint of the examples; `ids` are theirs, in the order of the marks.
+        substitutions: Name and fingerprint of what the attacks could swap.
+        majority: Accuracy of always answering with the most frequent label.
+        cost: Training passes relative to plain fine-tuning, if the record says.
+        code: Version, digest and commit of the unshaken that scored it.
+    """
+
+    name: str
+    track: Track
+    suite: str
+    data: str
+    ids: tuple[str, ...]
+    substitutions: dict[str, str]
+    majority: float
+    models: tuple[Scored, ...]
+    cost: float | None
+    code: dict[str, str]
+    created: str
+    recipe: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise UnshakenError(f"{self.name}: an entry needs at least one model")
+        for model in self.models:
+            if len(model.clean) != len(self.ids):
+                raise UnshakenError(f"{self.name}: {len(self.ids)} ids and {len(model.clean)} marks of {model.weights}")
+            if set(model.held) != set(self.models[0].held):
+                raise UnshakenError(f"{self.name}: its models were not attacked by the same suite")
+        if len({model.fingerprint for model in self.models}) < len(self.models):
+            raise UnshakenError(f"{self.name}: one model is listed twice; each seed needs a training run of its own")
+        if len({model.record.seed for model in self.models}) < len(self.models):
+            raise UnshakenError(f"{self.name}: two models have one seed")
+        if len({model.record.method for model in self.models}) > 1:
+            raise UnshakenError(f"{self.name}: its models are of several methods; an entry is seeds of one")
+
+    def marks(self, condition: str, broken: Sequence[tuple[str, str]] = ()) -> np.ndarray:
+        """(seeds, examples) of 1, 0 and NaN under "clean", "worst" or an attack.
+
+        Args:
+            broken: (model fingerprint, example id) that third parties broke; they count in the worst case.
+        """
+        values = {"1": 1.0, "0": 0.0, "?": np.nan}
+        rows = [
+            model.clean if condition == "clean" else model.worst if condition == "worst" else model.held[condition]
+            for model in self.models
+        ]
+        table = np.array([[values[mark] for mark in row] for row in rows])
+        if condition == "worst":
+            models, ids = [model.fingerprint for model in self.models], list(self.ids)
+            for fingerprint, key in broken:
+                table[models.index(fingerprint), ids.index(key)] = 0.0
+        return table
+
+    def share(self, condition: str, broken: Sequence[tuple[str, str]] = ()) -> Interval:
+        """Mean over seeds with its interval over other seeds and other examples."""
+        return over_seeds_and_examples([self.marks(condition, broken)])
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """Entries that agree in this can be ranked against each other."""
+        return (str(self.track), self.suite, self.data, self.substitutions.get("fingerprint", ""))
+
+
+def read_entry(path: Path | str) -> Entry:
+    return decode(Entry, read_json(path), str(path))
+
+
+def read_entries(folder: Path | str) -> dict[Path, Entry]:
+    """Every entry of a folder, by file."""
+    return {path: read_entry(path) for path in sorted(Path(folder).glob("*.json"))}
+
+
+def submit(entry: Entry, folder: Path | str) -> Path:
+    """Write an entry's file. Entries are append-only: what is there is never written over."""
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{entry.track} {entry.name}".lower()).strip("-")[:100]
+    path = Path(folder) / f"{slug}-{entry.models[0].fingerprint[:8]}.json"
+    if path.exists():
+        raise UnshakenError(f"{path} exists; entries are never written over, so submit it under another name")
+    return write_json(path, encode(entry))
+
+
+def read_breaks(path: Path) -> list[dict[str, Any]]:
+    """What third parties broke of an entry; empty if nothing."""
+    file = path.with_suffix(BREAKS)
+    if not file.is_file():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [dict(parse_json(line, f"{file}, line {number}")) for number, line in enumerate(lines, start=1)]
+
+
+def append_break(path: Path, values: dict[str, Any]) -> Path:
+    file = path.with_suffix(BREAKS)
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(values, ensure_ascii=True) + "\n")
+    return file

@@ -1,0 +1,80 @@
+"""`rank`: entries of one track by their worst case, with ties if the difference cannot be told from none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unshaken.evaluation.statistics import Interval, over_seeds_and_examples
+from unshaken.leaderboard.entry import Entry, read_breaks
+
+SEEDS_TO_BE_RANKED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """An entry with its place.
+
+    Attributes:
+        rank: None with fewer than three seeds.
+        tied: Whether others share the rank because the paired difference may be none.
+        breaks: Examples that third parties broke.
+    """
+
+    entry: Entry
+    rank: int | None
+    tied: bool
+    clean: Interval
+    worst: Interval
+    breaks: int
+
+
+def rank(entries: Mapping[Path, Entry]) -> dict[tuple[str, ...], list[Ranked]]:
+    """Rankings by what can be compared: track, suite, examples and substitution set."""
+    groups: dict[tuple[str, ...], list[tuple[Entry, list[tuple[str, str]]]]] = {}
+    for path, entry in entries.items():
+        broken = sorted({(str(found["model"]), str(found["example"])) for found in read_breaks(path)})
+        groups.setdefault(entry.comparable, []).append((entry, broken))
+    return {key: _rank(group) for key, group in sorted(groups.items())}
+
+
+def _rank(group: Sequence[tuple[Entry, list[tuple[str, str]]]]) -> list[Ranked]:
+    ordered = sorted(group, key=lambda item: (-item[0].share("worst", item[1]).estimate, item[0].name))
+    places: list[int | None] = []
+    first: int | None = None  # of those that share the current rank, the best
+    ranked = 0
+    for number, (entry, broken) in enumerate(ordered):
+        if len(entry.models) < SEEDS_TO_BE_RANKED:
+            places.append(None)
+            continue
+        ranked += 1
+        if first is None or not _may_be_equal(ordered[first], (entry, broken)):
+            first = number
+            places.append(ranked)
+        else:
+            places.append(places[first])
+    return [
+        Ranked(
+            entry=entry,
+            rank=place,
+            tied=place is not None and places.count(place) > 1,
+            clean=entry.share("clean"),
+            worst=entry.share("worst", broken),
+            breaks=len(broken),
+        )
+        for (entry, broken), place in zip(ordered, places, strict=True)
+    ]
+
+
+def _may_be_equal(one: tuple[Entry, list[tuple[str, str]]], other: tuple[Entry, list[tuple[str, str]]]) -> bool:
+    """Whether the interval of the paired difference, over other seeds and other examples, has zero in it."""
+    tables = [entry.marks("worst", broken) for entry, broken in (one, other)]
+    seeds = min(map(len, tables))
+    difference = tables[0][:seeds] - tables[1][:seeds]
+    if not np.isfinite(difference).any(axis=1).all():
+        return True  # nothing is known of both
+    interval = over_seeds_and_examples([difference])
+    return interval.low <= 0 <= interval.high

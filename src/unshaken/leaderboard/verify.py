@@ -1,0 +1,98 @@
+"""`verify`: run a part of an entry's suite again, and refuse what does not come out as claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unshaken.attacks import Attack
+from unshaken.errors import UnshakenError
+from unshaken.evaluation.evaluate import evaluate
+from unshaken.evaluation.statistics import wilson
+from unshaken.examples import Examples
+from unshaken.leaderboard.entry import Entry, Scored
+from unshaken.leaderboard.score import clean_marks, held_marks
+from unshaken.leaderboard.tracks import suite
+from unshaken.substitutions import Substitutions
+from unshaken.victims.base import Victim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a check found.
+
+    Attributes:
+        refused: Each claim that does not hold, in words; empty if the entry stands.
+        checked: Models and examples that were run again.
+    """
+
+    refused: tuple[str, ...]
+    checked: str
+
+    @property
+    def stands(self) -> bool:
+        return not self.refused
+
+
+def verify(
+    entry: Entry,
+    victims: Sequence[Victim],
+    examples: Examples,
+    substitutions: Substitutions,
+    *,
+    count: int = 50,
+    seed: int = 0,
+    public: Sequence[Victim] = (),
+) -> Verdict:
+    """Attack some of the examples again. The verifier chooses the seed, so that an entry cannot know which.
+
+    A claim is refused if a model is another one than was scored, if a clean answer differs from what was claimed, or
+    if the claimed share of examples that hold lies outside the 95% interval of what was measured.
+    """
+    by_fingerprint = {victim.fingerprint: victim for victim in victims}
+    if examples.fingerprint != entry.data:
+        raise UnshakenError(f"{examples.name} has other examples than those {entry.name} was scored on")
+    if substitutions.fingerprint != entry.substitutions.get("fingerprint"):
+        raise UnshakenError(f"{substitutions.name} is another set than the one {entry.name} was attacked with")
+    places = np.sort(np.random.default_rng(seed).permutation(len(entry.ids))[:count])
+    part = examples.with_ids(entry.ids[place] for place in places)
+    refused = []
+    for model in entry.models:
+        victim = by_fingerprint.get(model.fingerprint)
+        if victim is None:
+            refused.append(f"{model.weights}: no model with the fingerprint {model.fingerprint[:12]} was given")
+            continue
+        refused += _checked(entry, model, victim, part, places, suite(entry.suite, substitutions, public))
+    return Verdict(refused=tuple(refused), checked=f"{len(entry.models)} models, {len(places)} examples each")
+
+
+def _checked(
+    entry: Entry, model: Scored, victim: Victim, part: Examples, places: np.ndarray, attacks: list[Attack]
+) -> list[str]:
+    found = evaluate(victim, part, attacks).evaluations[0]
+    refused = []
+    clean, claimed = clean_marks(found), "".join(model.clean[place] for place in places)
+    wrong = [entry.ids[place] for place, one, other in zip(places, clean, claimed, strict=True) if one != other]
+    if wrong:
+        refused.append(f"{model.weights}: {len(wrong)} clean answers are not as claimed, such as {wrong[0]!r}")
+    for name, marks in held_marks(found, attacks).items():
+        if name not in model.held:
+            refused.append(f"{model.weights}: the entry does not have the attack {name}")
+            continue
+        pairs = [
+            (one == "1", other == "1")
+            for one, other in zip(marks, (model.held[name][place] for place in places), strict=True)
+            if "?" not in (one, other)
+        ]
+        if not pairs:
+            continue
+        measured, share = sum(one for one, _ in pairs), sum(other for _, other in pairs) / len(pairs)
+        interval = wilson(measured, len(pairs))
+        if not interval.low <= share <= interval.high:
+            refused.append(
+                f"{model.weights}: under {name} it claims {share:.1%} of {len(pairs)} examples and keeps "
+                f"{interval.estimate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
+            )
+    return refused

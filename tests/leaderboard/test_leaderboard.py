@@ -1,0 +1,367 @@
+"""A claim that is not true does not stand: scored, checked and broken on real tiny models."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, Exhaustive, Genetic, Victim
+from unshaken.cli import app
+from unshaken.errors import UnshakenError
+from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.examples import Examples
+from unshaken.leaderboard import (
+    Entry,
+    Scored,
+    Track,
+    check_break,
+    rank,
+    read_entries,
+    read_entry,
+    score,
+    submit,
+    verify,
+)
+from unshaken.leaderboard.entry import append_break, read_breaks
+from unshaken.leaderboard.page import build
+from unshaken.substitutions import WordNet
+
+TEXTS = [
+    f"{text} {end}"
+    for end in ("slow", "the end", "not bad")
+    for text in ("a good film with a bad plot .", "bad film", "the plot was slow and the film was bad")
+]
+TRACK = Track(encoder="tiny", threat="known", task="own")
+
+
+def record(seed: int, method: str = "plain") -> TrainingRecord:
+    known = ({"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint},)
+    return TrainingRecord(
+        method=method, seed=seed, base_model="tiny", task="own", substitutions=known, details={"passes": 1.0}
+    )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models as training leaves them, sentences and substitutes."""
+    folder = tmp_path_factory.mktemp("board")
+    tokenizer = make_tokenizer(folder)
+    for number, seed in enumerate((4, 7, 9)):
+        tiny_bert(tokenizer, seed=seed).float().save_pretrained(folder / f"seed{number}")
+        tokenizer.save_pretrained(folder / f"seed{number}")
+        record(number).save(folder / f"seed{number}")
+    (folder / "words.json").write_text(json.dumps({key: list(value) for key, value in WORD_LIST.entries.items()}))
+    rows = labelled(Victim.from_pretrained(folder / "seed0", device="cpu"), TEXTS)
+    lines = [json.dumps({"text": row.texts[0], "label": row.label}) + "\n" for row in rows]
+    (folder / "own.jsonl").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def victims(world: Path) -> list[Victim]:
+    return [Victim.from_pretrained(world / f"seed{number}", device="cpu") for number in range(3)]
+
+
+@pytest.fixture(scope="module")
+def examples(victims: list[Victim]) -> Examples:
+    return labelled(victims[0], TEXTS)
+
+
+@pytest.fixture(scope="module")
+def entry(victims: list[Victim], examples: Examples) -> Entry:
+    return score(victims, examples, TRACK, WORD_LIST, name="plain", suite_name="mini", recheck=2)
+
+
+# ------------------------------------------------------------------------------------------------------------- scoring
+
+
+def test_the_score_is_the_worst_of_what_each_attack_does_alone(
+    entry: Entry, victims: list[Victim], examples: Examples
+) -> None:
+    attacks = [
+        PWWS(substitutions=WORD_LIST),
+        Genetic(substitutions=WORD_LIST, population=20, generations=10),
+        Exhaustive(substitutions=WORD_LIST, limit=1000),
+    ]
+    for model, victim in zip(entry.models, victims, strict=True):
+        broken: set[str] = set()
+        for attack in attacks:
+            broken |= {row.example_id for row in attack(victim, examples) if row.outcome in ("success", "skipped")}
+        assert model.worst == "".join("01"[row.id not in broken] for row in examples)
+    shares = [model.worst.count("1") / len(examples) for model in entry.models]
+    assert entry.share("worst").estimate == pytest.approx(np.mean(shares))
+    assert 0 < entry.share("worst").estimate < entry.share("clean").estimate  # the case is a real one
+    assert entry.cost == 1.0
+
+
+def test_every_flag_is_told_with_its_verdict(entry: Entry) -> None:
+    flags = {flag for flag, _, _ in entry.models[0].flags}
+    assert {"randomness", "below-majority", "miscalibration", "same-substitutions", "few-seeds"} <= flags
+    assert ("same-substitutions", "raised") in {(flag, verdict) for flag, verdict, _ in entry.models[0].flags}
+
+
+def test_an_unseen_dictionary_is_checked_and_not_believed(victims: list[Victim], examples: Examples) -> None:
+    track = replace(TRACK, threat="unseen")
+    with pytest.raises(UnshakenError, match="training used dictionary itself"):
+        score(victims[:1], examples, track, WORD_LIST, name="x", suite_name="mini", recheck=0)
+    assert score(victims[:1], examples[:2], track, WordNet(), name="x", suite_name="mini", recheck=0).models
+
+
+def test_a_model_without_its_record_and_a_threat_without_its_set_are_refused(
+    world: Path, examples: Examples, tmp_path: Path
+) -> None:
+    shutil.copytree(world / "seed0", tmp_path / "model")
+    (tmp_path / "model" / "unshaken_training.json").unlink()
+    bare = Victim.from_pretrained(tmp_path / "model", device="cpu")
+    with pytest.raises(UnshakenError, match="no record of its training"):
+        score([bare], examples[:2], TRACK, WORD_LIST, name="x", suite_name="mini", recheck=0)
+    with pytest.raises(UnshakenError, match="needs --substitutions typos, not dictionary"):
+        replace(TRACK, threat="typos").require_fit(record(0), WORD_LIST)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("minilm/sst2", "ENCODER/THREAT/TASK"), ("minilm/knwon/sst2", "did you mean 'known'"), ("//", "ENCODER/THREAT")],
+)
+def test_tracks_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(UnshakenError, match=message):
+        Track.parse(text)
+
+
+def test_the_full_suite_needs_three_public_models(victims: list[Victim], examples: Examples) -> None:
+    with pytest.raises(UnshakenError, match="2 public models; the full suite transfers from 3"):
+        score(victims[:1], examples, TRACK, WORD_LIST, name="x", public=victims[1:])
+
+
+def test_the_full_suite_runs_every_attack(victims: list[Victim], examples: Examples) -> None:
+    few = examples[:2]
+    entry = score(victims[:1], few, TRACK, WORD_LIST, name="x", public=victims, recheck=0)
+    assert list(entry.models[0].held) == [
+        *("pwws", "genetic", "beam", "exhaustive", "hull", "transfer", "transfer 1", "transfer 2")
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- entries
+
+
+def test_an_entry_comes_back_as_it_was_and_is_never_written_over(entry: Entry, tmp_path: Path) -> None:
+    path = submit(entry, tmp_path)
+    assert read_entry(path) == entry
+    assert read_entries(tmp_path) == {path: entry}
+    with pytest.raises(UnshakenError, match="never written over"):
+        submit(entry, tmp_path)
+
+
+def made(name: str, rows: list[str], clean: str | None = None) -> Entry:
+    models = tuple(
+        Scored(
+            weights=f"{name}-{seed}",
+            fingerprint=f"{name}-{seed}",
+            record=record(seed, name),
+            clean=clean or "1" * len(row),
+            held={"pwws": row},
+            flags=(),
+        )
+        for seed, row in enumerate(rows)
+    )
+    return Entry(
+        name=name,
+        track=TRACK,
+        suite="mini",
+        data="d",
+        ids=tuple(f"e{number}" for number in range(len(rows[0]))),
+        substitutions={"name": "x", "fingerprint": "f"},
+        majority=0.5,
+        models=models,
+        cost=None,
+        code={"version": "0"},
+        created="now",
+    )
+
+
+def test_claims_that_contradict_themselves_are_refused() -> None:
+    with pytest.raises(UnshakenError, match="holds that was wrong from the start"):
+        made("x", ["11"], clean="10")
+    with pytest.raises(UnshakenError, match="marks are"):
+        made("x", ["1x"])
+    with pytest.raises(UnshakenError, match="one model is listed twice"):
+        replace(made("x", ["11"]), models=made("x", ["11"]).models * 2)
+    other = made("y", ["11", "10"]).models[1]
+    with pytest.raises(UnshakenError, match="several methods"):
+        replace(made("x", ["11"]), models=(*made("x", ["11"]).models, other))
+
+
+def test_what_a_bounded_attack_passes_over_is_known_by_the_others() -> None:
+    model = made("x", ["1111"]).models[0]
+    assert replace(model, held={"pwws": "1101", "exhaustive": "1??0"}).worst == "1100"
+    assert replace(model, held={"pwws": "1?01", "genetic": "1101"}).worst == "1?01"
+
+
+# ------------------------------------------------------------------------------------------------------------- ranking
+
+
+def rows_of(share: float, seed: int) -> list[str]:
+    """Three seeds that keep about this share of 200 examples; of one seed, the larger share holds the smaller."""
+    draws = np.random.default_rng(seed).random((3, 200))
+    return ["".join("1" if value < share else "0" for value in row) for row in draws]
+
+
+def test_ranks_ties_and_too_few_seeds(tmp_path: Path) -> None:
+    shares = {"best": 0.8, "second": 0.7, "third": 0.5}
+    entries = [made(name, rows_of(share, 0)) for name, share in shares.items()]
+    entries.append(made("two seeds", ["1" * 200] * 2))
+    (ranking,) = rank({submit(one, tmp_path): one for one in entries}).values()
+    found = [(one.entry.name, one.rank, one.tied) for one in ranking]
+    assert found == [("two seeds", None, False), ("best", 1, False), ("second", 2, False), ("third", 3, False)]
+    pair = {tmp_path / "a": entries[0], tmp_path / "b": made("noisy", rows_of(0.79, 1))}
+    (tied,) = rank(pair).values()
+    assert {(one.rank, one.tied) for one in tied} == {(1, True)}
+
+
+def test_other_examples_or_sets_are_other_rankings(tmp_path: Path) -> None:
+    one, other = made("x", ["11"] * 3), replace(made("y", ["11"] * 3), data="other")
+    assert len(rank({tmp_path / "a": one, tmp_path / "b": other})) == 2
+
+
+# ---------------------------------------------------------------------------------------------------- checked, broken
+
+
+def test_an_honest_entry_stands(entry: Entry, victims: list[Victim], examples: Examples) -> None:
+    assert verify(entry, victims, examples, WORD_LIST, count=len(TEXTS)).refused == ()
+
+
+def test_a_false_claim_is_refused(entry: Entry, victims: list[Victim], examples: Examples) -> None:
+    model = entry.models[0]
+    better = replace(model, held=dict.fromkeys(model.held, model.clean))
+    lying = replace(entry, models=(better, *entry.models[1:]))
+    assert any("it claims 100.0%" in line for line in verify(lying, victims, examples, WORD_LIST, count=9).refused)
+    flipped = "0" + model.clean[1:]
+    held = {name: "0" + marks[1:] for name, marks in model.held.items()}
+    other = replace(entry, models=(replace(model, clean=flipped, held=held), *entry.models[1:]))
+    assert any("clean answers are not" in line for line in verify(other, victims, examples, WORD_LIST, count=9).refused)
+
+
+def test_another_model_other_examples_and_another_set_are_refused(
+    entry: Entry, victims: list[Victim], examples: Examples
+) -> None:
+    assert any("no model with the fingerprint" in line for line in verify(entry, [], examples, WORD_LIST).refused)
+    with pytest.raises(UnshakenError, match="other examples"):
+        verify(entry, victims, examples[:3], WORD_LIST)
+    with pytest.raises(UnshakenError, match="another set"):
+        verify(entry, victims, examples, WordNet())
+
+
+def test_a_third_partys_text_breaks_an_entry(
+    entry: Entry, victims: list[Victim], examples: Examples, tmp_path: Path
+) -> None:
+    found = next(row for row in PWWS(substitutions=WORD_LIST)(victims[0], examples) if row.outcome == "success")
+    example = examples.with_ids([found.example_id])[0]
+    assert found.adversarial is not None
+    broken = check_break(entry, victims[0], example, found.adversarial, WORD_LIST)
+    assert (broken.example, broken.label) == (found.example_id, found.label)
+    for texts, message in (
+        (example.texts, "still gives the right answer"),
+        ((example.texts[0] + "!",), "changes what follows"),
+        ((example.texts[0].replace("film", "dog"),), "changes more than words that dictionary offers, at 'film'"),
+        ((), "0 texts"),
+    ):
+        with pytest.raises(UnshakenError, match=message):
+            check_break(entry, victims[0], example, texts, WORD_LIST)
+
+
+def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> None:
+    path = submit(made("x", ["11"] * 3), tmp_path)
+    append_break(path, {"model": "x-1", "example": "e0"})
+    append_break(path, {"model": "x-1", "example": "e0"})  # told twice, it counts once
+    assert len(read_breaks(path)) == 2
+    ((found,),) = rank(read_entries(tmp_path)).values()
+    assert (found.worst.estimate, found.breaks) == (pytest.approx(5 / 6), 1)
+
+
+# -------------------------------------------------------------------------------------------------- page and commands
+
+
+def test_the_page_shows_and_sorts_without_obeying(tmp_path: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium is installed")
+    evil = "<script>document.title='obeyed'</script>"
+    entries = [made("low", ["1000"] * 3), made(evil, ["1110"] * 3), made("two", ["1111"] * 2)]
+    page = build({submit(one, tmp_path): one for one in entries}, tmp_path / "board.html")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": 390, "height": 800}, offline=True)
+        tab = context.new_page()
+        complaints: list[str] = []
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.goto(page.as_uri())
+        assert tab.title() == "unshaken leaderboard"
+
+        def column(number: int) -> list[str]:
+            return [cell.inner_text() for cell in tab.query_selector_all(f"tbody td:nth-child({number})")]
+
+        assert column(2) == ["two", evil, "low"]  # by worst case; two seeds have no rank
+        assert column(1)[0] == "not ranked"
+        tab.get_by_role("button", name="Worst case").click()
+        assert column(2) == ["low", evil, "two"]
+        tab.get_by_role("button", name="Worst case").click()
+        assert column(2) == ["two", evil, "low"]
+        width = tab.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390  # the table scrolls in its own frame
+        assert complaints == []
+        browser.close()
+
+
+def run(*words: Any, code: int = 0) -> str:
+    found = CliRunner().invoke(app, ["leaderboard", *map(str, words)])
+    assert found.exit_code == code, (found.output, found.exception)
+    return " ".join(found.output.split())
+
+
+def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) -> None:
+    words = ["--substitutions", f"dictionary:path={world / 'words.json'}", "--device", "cpu"]
+    track = f"tiny/known/{world / 'own.jsonl'}"
+    models = [world / f"seed{number}" for number in range(3)]
+    told = run(
+        *("score", *models, "--track", track, "--name", "plain", "--suite", "mini", "--recheck", 0),
+        *(*words, "--out", tmp_path / "run"),
+    )
+    assert "plain: worst case" in told
+    run("submit", tmp_path / "run" / "entry.json", tmp_path / "board")
+    (path,) = (tmp_path / "board").glob("*.json")
+    assert "plain: stands (3 models, 5 examples each)" in run("verify", path, "-n", 5, *words)
+    values = json.loads(path.read_text())
+    values["models"][0]["held"] = dict.fromkeys(values["models"][0]["held"], values["models"][0]["clean"])
+    (tmp_path / "lying.json").write_text(json.dumps(values))
+    assert "refused" in run("verify", tmp_path / "lying.json", "-n", 9, *words, code=1)
+    entry = read_entry(path)
+    victim = Victim.from_pretrained(models[0], device="cpu")
+    rows = [json.loads(line) for line in (world / "own.jsonl").read_text().splitlines()]
+    from unshaken.tasks import load_examples
+
+    own = load_examples(world / "own.jsonl")
+    assert len(own) == len(rows) == len(entry.ids)
+    found = next(row for row in PWWS(substitutions=WORD_LIST)(victim, own) if row.outcome == "success")
+    assert found.adversarial is not None
+    told = run(
+        *("break", path, "--example", found.example_id, "--text", found.adversarial[0], "--model", models[0], *words)
+    )
+    assert "Broken; on record" in told
+    assert "(1 entries)" in run("build", tmp_path / "board", "--out", tmp_path / "board.html")
+    assert "plain" in (tmp_path / "board.html").read_text()
+
+
+def test_an_empty_board_says_what_to_do(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["leaderboard", "build", str(tmp_path)])
+    assert isinstance(result.exception, UnshakenError)
+    assert "has no entries" in str(result.exception)
