@@ -138,7 +138,8 @@ def test_a_checkpoint_runs_a_solve_once_more_and_not_for_every_product(name):
             layer.attention.register_forward_hook(count)
         model(**tokens(), labels=LABELS).loss.backward()
         counts.append(calls)
-    assert counts[1] <= 2 * counts[0]
+    # Implicit gradients make a graph for their products in backward, and drop it: one evaluation more a layer.
+    assert counts[1] <= 2 * counts[0] + len(model.base_model.encoder.layer)
 
 
 def test_reentrant_checkpointing_is_refused_with_a_cure():

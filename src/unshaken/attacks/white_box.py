@@ -1,6 +1,7 @@
 """White-box attacks: gradients on the convex hull of the substitutes choose the words, a query verifies them.
 
-Gradients flow through whatever the model does, the inner solver of a connected layer included.
+Gradients flow through whatever the model does. A connected layer is differentiated at its solution, by the implicit
+function theorem, whatever it was trained with; a gradient that is zero at the words is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from unshaken.substitutions.hull_builder import HullBuilder, Pieces
 from unshaken.substitutions.hull_search import HullMixer, HullSearch
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
+from unshaken.word_gradients import refuse_blind_words, word_gradients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,9 +228,11 @@ class HotFlip(HullGradientAttack):
             if choice and looks[row].row[position] == choice:
                 weights[word, 0], weights[word, slot] = 0, 1
         weights.requires_grad_()
-        with torch.enable_grad(), HullMixer(victim.model, "embedding_output").at(hull, weights, fixed=[]):
-            gain = self.gain(victim.model(**inputs).logits, labels).sum()
-            (gradient,) = torch.autograd.grad(gain, weights)
+        mixer = HullMixer(victim.model, "embedding_output")
+        with torch.enable_grad(), word_gradients(), mixer.at(hull, weights, fixed=[]):
+            logits = victim.model(**inputs).logits
+            gradient, at_logits = torch.autograd.grad(self.gain(logits, labels).sum(), (weights, logits))
+        refuse_blind_words(gradient, at_logits)
         promises: Tensor = gradient - (gradient * weights).sum(-1, keepdim=True)
         return promises.detach()
 

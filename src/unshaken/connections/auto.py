@@ -84,7 +84,7 @@ def attach(model: nn.Module, connection: Connection) -> None:
         if connection.learn_step:
             reference = next(layer.parameters())
             layer.connection_step = nn.Parameter(torch.full((), connection.step, device=reference.device))
-        layer.solve_record = None
+        layer.solve_record, layer.solves_for_words = None, False
         layer.__class__ = connected_class(class_of(layer))
     for module in model.modules():  # a cache would hold keys of first guesses
         config = getattr(module, "config", None)

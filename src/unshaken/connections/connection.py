@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from unshaken.connections.gradients import GRADIENTS, Detached, Gradient, Phantom
+from unshaken.connections.gradients import GRADIENTS, Detached, Gradient, Implicit, Phantom
 from unshaken.errors import UnshakenError
 from unshaken.names import lookup, nearest
 from unshaken.schema import decode
@@ -44,10 +44,10 @@ class Connection:
         order: 1 for Euler; 2 and 4 for explicit Runge-Kutta.
         solver: Finds z where theta > 0.
         gradient: How gradients flow through the solution; by default what fits the solver: `Detached` for
-            `GradientDescent`, `Phantom` for the others.
+            `GradientDescent`, `Implicit` for the others.
         inner_dropout: One dropout mask for all evaluations of a solve ("shared"), a new one for each ("resample"), or
-            none but in the pass that carries gradients ("off"). By default "off" with `Phantom`, which only needs a
-            good point to start from, and "shared" otherwise.
+            none but in the pass that carries gradients ("off"). By default "off" with `Implicit` and `Phantom`, which
+            only need a good point to start from, and "shared" otherwise.
         mask_padding: Leave padding out of residuals. False is the paper's letter, and makes outputs depend on the
             amount of padding.
 
@@ -119,7 +119,7 @@ class Connection:
     def gradient_mode(self) -> Gradient:
         if self.gradient is not None:
             return self.gradient
-        return Detached() if isinstance(self.solver, GradientDescent) else Phantom()
+        return Detached() if isinstance(self.solver, GradientDescent) else Implicit()
 
     @property
     def differentiates_twice(self) -> bool:
@@ -129,7 +129,7 @@ class Connection:
     def inner_dropout_mode(self) -> InnerDropout:
         if self.inner_dropout is not None:
             return self.inner_dropout
-        return "off" if isinstance(self.gradient_mode, Phantom) else "shared"
+        return "off" if isinstance(self.gradient_mode, Phantom | Implicit) else "shared"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for config.json."""
@@ -138,8 +138,8 @@ class Connection:
         values["solver"] = {"name": self.solver.name, **_finite(asdict(self.solver))}
         mode = self.gradient_mode
         values["gradient"] = {"name": mode.name, **asdict(mode)}
-        if "solver" in values["gradient"]:
-            values["gradient"]["solver"] = {"name": mode.solver.name, **_finite(asdict(mode.solver))}  # type: ignore[attr-defined]
+        if isinstance(mode, Implicit) and mode.solver is not None:
+            values["gradient"]["solver"] = {"name": mode.solver.name, **_finite(asdict(mode.solver))}
         return values
 
     @classmethod
@@ -167,6 +167,6 @@ def _part(field: str, values: Any, kinds: Mapping[str, type[Any]]) -> Any:
     numbers = {item.name for item in fields(kind) if item.type == "float"}
     infinite = {key: math.inf for key, value in values.items() if value == "inf" and key in numbers}
     options = {key: value for key, value in values.items() if key != "name" and key not in infinite}
-    if "solver" in options:
+    if options.get("solver") is not None:
         options["solver"] = _part("solver", options["solver"], SOLVERS)
     return replace(decode(kind, options, f"the saved connection's {field}", written_by_hand=True), **infinite)

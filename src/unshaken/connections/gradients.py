@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -18,11 +18,18 @@ from unshaken.errors import UnshakenError
 from unshaken.solvers import Anderson, Solution, Solver
 from unshaken.solvers.base import Map
 
+# Steps of the default backward solve: on pretrained MiniLM the fewest whose gradients of weights and of words have a
+# cosine above 0.8 (layer form) or 0.5 (increment form, which is much harder) with those of a converged solve, by
+# `benchmarks/connections.py --gradients`. Words that are attacked get at least five.
+BACKWARD_STEPS = {"layer": 3, "increment": 6}
+WORD_STEPS = 5
+
 
 class Problem(Protocol):
     """The equation of one layer on one batch."""
 
     mask: Tensor | None
+    form: str  # "layer" or "increment"
 
     def first_guess(self) -> Tensor:
         """The layer's input: free."""
@@ -135,15 +142,18 @@ class Phantom(Gradient):
 class Implicit(Gradient):
     """Backward by the implicit function theorem: it solves u = J^T u + v at the solution.
 
-    Paper: Bai, Kolter and Koltun (2019). Right only where the forward solve has converged.
-    Cost: one evaluation with gradients, and a vector-Jacobian product for each step of the backward solver.
+    Paper: Bai, Kolter and Koltun (2019); exact where both solves have converged.
+    Cost: one evaluation with gradients, and a vector-Jacobian product on its graph for each step of the backward
+        solver. Memory does not grow with the steps of either.
 
     Attributes:
-        solver: Solves the linear equation of the backward pass.
-        order: Derivatives that are exact. 2 makes Hessian-vector products exact, for one more evaluation.
+        solver: Solves the linear equation of the backward pass; None takes Anderson with three steps in the layer form
+            and six in the increment form.
+        order: Derivatives that may be taken. 2 makes Hessian-vector products exact, for two more evaluations; 1 raises
+            where a second derivative is asked for.
     """
 
-    solver: Solver = field(default_factory=lambda: Anderson(steps=12, tolerance=1e-5))
+    solver: Solver | None = None
     order: int = 1
 
     name: ClassVar[str] = "implicit"
@@ -157,10 +167,43 @@ class Implicit(Gradient):
 
     def solve(self, problem: Problem, solver: Solver) -> tuple[Tensor, Solution]:
         solution = _plain_solve(problem, solver)
-        return differentiate_implicitly(problem.g, solution.z, self.solver, self.order), solution
+        backward = self.solver or Anderson(steps=BACKWARD_STEPS[problem.form])
+        if self.order == 1:
+            return differentiate_once(problem.g, solution.z, backward), solution
+        return differentiate_repeatedly(problem.g, solution.z, backward, self.order), solution
 
 
-def differentiate_implicitly(g: Map, z: Tensor, solver: Solver, order: int = 1) -> Tensor:
+def solve_for_words(mode: Gradient, problem: Problem, solver: Solver) -> tuple[Tensor, Solution]:
+    """The value of `mode` with the implicit gradient, for attacks and defences that climb it."""
+    own = mode.solver if isinstance(mode, Implicit) else None
+    backward = own or Anderson(steps=max(WORD_STEPS, BACKWARD_STEPS[problem.form]))
+    if isinstance(mode, Implicit):
+        return replace(mode, solver=backward).solve(problem, solver)
+    with torch.no_grad():
+        value, solution = mode.solve(problem, solver)
+    image = differentiate_once(problem.g, value, backward)
+    return image + (value - image.detach()), solution
+
+
+def differentiate_once(g: Map, z: Tensor, solver: Solver) -> Tensor:
+    """g(z) at a solution z, with the first derivative of the solution itself, by products on one graph of g."""
+    if not torch.is_grad_enabled():
+        return g(z)
+    point = z.detach().requires_grad_()
+    # The pass to the weights comes by here too, and nobody asks for what it leaves.
+    point.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
+    # A checkpoint drops what a graph saves and would run the layer again for every product. There the products get a
+    # graph of their own, which is made in backward and dropped after it.
+    is_checkpointed = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    image = g(point)
+    if not _has_other_leaves(image, point):
+        return image.detach()
+    operator = _InverseOperator(point, None if is_checkpointed else image, solver, g)
+    apply: Callable[[Tensor, _InverseOperator, bool], Tensor] = _ApplyInverse.apply
+    return apply(image, operator, True)
+
+
+def differentiate_repeatedly(g: Map, z: Tensor, solver: Solver, order: int = 1) -> Tensor:
     """g(z) at a solution z, with derivatives of the solution itself, exact up to `order`.
 
     z1 = c + A^-1 (g(c) - c) with the constant c = z and A = I - J is a Newton step: its value is the solution, its
@@ -171,12 +214,32 @@ def differentiate_implicitly(g: Map, z: Tensor, solver: Solver, order: int = 1) 
         return image
     point = z.detach().requires_grad_()
     with _kept():
-        operator = _InverseOperator(point, g(point), solver)
-    apply: Callable[[Tensor, _InverseOperator], Tensor] = _ApplyInverse.apply
-    result = apply(image, operator)
+        operator = _InverseOperator(point, g(point), solver, g)
+    apply: Callable[[Tensor, _InverseOperator, bool], Tensor] = _ApplyInverse.apply
+    result = apply(image, operator, False)
     for _ in range(order - 1):
-        result = result + apply(g(result) - result, operator)
+        result = result + apply(g(result) - result, operator, False)
     return result
+
+
+def _forget(leaf: Tensor) -> None:
+    leaf.grad = None
+
+
+def _has_other_leaves(image: Tensor, point: Tensor) -> bool:
+    """Whether anything but `point` is to get a gradient from `image`; false where weights and input are frozen."""
+    seen: set[Any] = set()
+    nodes: list[Any] = [image.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and leaf is not point:
+            return True
+        nodes += [parent for parent, _ in node.next_functions]
+    return False
 
 
 @dataclass(frozen=True)
@@ -184,21 +247,28 @@ class _InverseOperator:
     """(I - J)^-1 with J the Jacobian of g at `point`, applied from the left in backward passes."""
 
     point: Tensor
-    at_point: Tensor  # g(point), with its graph
+    at_point: Tensor | None  # g(point), with its graph; None: to be made when it is needed
     solver: Solver
+    g: Map
 
-    def pull(self, u: Tensor, v: Tensor, *, differentiable: bool) -> Tensor:
+    def image(self) -> Tensor:
+        if self.at_point is not None:
+            return self.at_point
+        with torch.enable_grad(), _kept():
+            return self.g(self.point)
+
+    def pull(self, image: Tensor, u: Tensor, v: Tensor, *, differentiable: bool) -> Tensor:
         """J^T u + v."""
         options = {"create_graph": True} if differentiable else {"retain_graph": True}
-        return torch.autograd.grad(self.at_point, self.point, u, **options)[0] + v
+        return torch.autograd.grad(image, self.point, u, **options)[0] + v
 
 
 class _ApplyInverse(torch.autograd.Function):
     """The identity in value; backward turns v into the u of u = J^T u + v."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, operator: _InverseOperator) -> Tensor:
-        ctx.operator = operator
+    def forward(ctx: Any, x: Tensor, operator: _InverseOperator, only_once: bool) -> Tensor:
+        ctx.operator, ctx.only_once = operator, only_once
         return x.view_as(x)
 
     @staticmethod
@@ -207,10 +277,30 @@ class _ApplyInverse(torch.autograd.Function):
         # Defences run backward in the middle of a step, where autocast would round the solver's own products.
         with torch.autocast(v.device.type, enabled=False):
             with torch.no_grad():
-                u = operator.solver(lambda u: operator.pull(u, v, differentiable=False), v.detach()).z
-            if torch.is_grad_enabled():  # somebody differentiates this backward pass, and the solve with it
-                u = differentiate_implicitly(lambda u: operator.pull(u, v, differentiable=True), u, operator.solver)
-        return u, None
+                image = operator.image()
+                u = operator.solver(lambda u: operator.pull(image, u, v, differentiable=False), v.detach()).z
+            if torch.is_grad_enabled() and ctx.only_once:
+                refuse: Callable[[Tensor, Tensor], Tensor] = _RefuseSecondDerivative.apply
+                u = refuse(u, operator.point)
+            elif torch.is_grad_enabled():  # somebody differentiates this backward pass, and the solve with it
+                u = differentiate_repeatedly(
+                    lambda u: operator.pull(image, u, v, differentiable=True), u, operator.solver
+                )
+        return u, None, None
+
+
+class _RefuseSecondDerivative(torch.autograd.Function):
+    """The identity, which cannot be differentiated: the solve behind `u` was not recorded."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, point: Tensor) -> Tensor:
+        return u.view_as(u)
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> Any:
+        raise UnshakenError(
+            "Implicit(order=1) has no second derivative: connect with gradient=Implicit(order=2) to differentiate twice"
+        )
 
 
 GRADIENTS: dict[str, type[Gradient]] = {mode.name: mode for mode in (Detached, Implicit, Phantom, Unrolled)}

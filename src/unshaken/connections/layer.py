@@ -15,8 +15,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unshaken.connections.capture import one_capture
 from unshaken.connections.connection import Connection
+from unshaken.connections.gradients import solve_for_words
 from unshaken.errors import IncompatibleModelError
 from unshaken.solvers import Solution
+from unshaken.word_gradients import are_wanted
 
 _CUDA = "cuda"
 
@@ -128,6 +130,7 @@ class ConnectedLayer(nn.Module):
     connection_mask_is_binary: bool
     connection_step: nn.Parameter | None
     solve_record: SolveRecord | None
+    solves_for_words: bool
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a solve has data-dependent length, and aot_autograd rejects double backward
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -173,7 +176,12 @@ class ConnectedLayer(nn.Module):
             return equation.runge_kutta(), None
         if not self.connection.is_implicit:
             return equation.explicit(), None
-        return self.connection.gradient_mode.solve(equation, self.connection.solver)
+        mode, solver = self.connection.gradient_mode, self.connection.solver
+        if torch._C._current_graph_task_id() == -1:  # not where a checkpoint runs a pass again, in backward
+            self.solves_for_words = are_wanted()
+        if self.solves_for_words and torch.is_grad_enabled():
+            return solve_for_words(mode, equation, solver)
+        return mode.solve(equation, solver)
 
 
 def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

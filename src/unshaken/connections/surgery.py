@@ -46,7 +46,7 @@ def disconnect(model: Any) -> Any:
     for layer in model.modules():
         if isinstance(layer, ConnectedLayer):
             del layer.connection, layer.connection_form, layer.connection_mask_is_binary
-            del layer.connection_step, layer.solve_record
+            del layer.connection_step, layer.solve_record, layer.solves_for_words
             layer.__class__ = plain_class(type(layer))
     for module in model.modules():
         if vars(module).pop("cache_before_connection", False):

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from unshaken.defences.base import PLAIN, Defence, Passes, Step, widened
 from unshaken.defences.perturbations import (
     ascend,
+    check_reaches_words,
     check_takes_embeddings,
     hidden_states,
     one_of,
     positive,
     word_embeddings,
 )
+from unshaken.word_gradients import word_gradients
 
 
 @dataclass(eq=False, kw_only=True)
@@ -73,11 +75,13 @@ class CreAT(Defence):
         delta = torch.randn_like(embeddings) * self.init_std
         for _ in range(self.ascents):
             delta.requires_grad_()
-            output = step.forward(step.core, inputs_embeds=embeddings + delta, output_hidden_states=True)
+            with word_gradients():
+                output = step.forward(step.core, inputs_embeds=embeddings + delta, output_hidden_states=True)
             cosines = F.cosine_similarity(first_token(output), clean_state, dim=-1)  # (batch,)
             closeness = cosines.sum() if self.cosine_reduction == "sum" else cosines.mean()
             objective = step.task_loss(output.logits) - self.temperature * closeness
             (gradient,) = torch.autograd.grad(objective, delta)
+            check_reaches_words(step, gradient)
             delta = ascend(delta, gradient, rate=self.adv_lr, max_norm=self.max_norm, norm="l2")
         return delta
 

@@ -15,12 +15,14 @@ from unshaken.defences.perturbations import (
     SharedRandomness,
     ascend,
     attention_mask,
+    check_reaches_words,
     check_takes_embeddings,
     one_of,
     positive,
     random_start,
     word_embeddings,
 )
+from unshaken.word_gradients import word_gradients
 
 
 @dataclass(eq=False, kw_only=True)
@@ -73,7 +75,8 @@ class FreeLB(Defence):
             is_last = k == self.steps
             delta.requires_grad_(not is_last)
             with contextlib.nullcontext() if is_last else step.local():
-                with dropout.replay() if self.share_dropout else contextlib.nullcontext():
+                climbs = contextlib.nullcontext() if is_last else word_gradients()
+                with climbs, dropout.replay() if self.share_dropout else contextlib.nullcontext():
                     output = step.forward(inputs_embeds=word_embeddings(step) + delta)
                 loss = step.task_loss(output.logits) / self.steps
                 if is_last:
@@ -83,6 +86,7 @@ class FreeLB(Defence):
             finished = finished + loss.detach()
             # A trainer that skips losses that are not finite ran no backward; the sum returned below still says so.
             gradient = torch.zeros_like(delta) if delta.grad is None else delta.grad
+            check_reaches_words(step, gradient)
             delta = ascend(delta, gradient, rate=self.adv_lr, max_norm=self.max_norm, norm=self.norm)
         # The value is the mean over the path; the gradient still to come is the last point's.
         return {"adversarial": loss + finished}

@@ -16,6 +16,7 @@ from unshaken.defences.perturbations import (
     SharedRandomness,
     ascend,
     attention_mask,
+    check_reaches_words,
     check_takes_embeddings,
     hidden_states,
     positive,
@@ -23,6 +24,7 @@ from unshaken.defences.perturbations import (
     word_embeddings,
 )
 from unshaken.errors import UnshakenError
+from unshaken.word_gradients import word_gradients
 
 
 class PairCritic(nn.Module):
@@ -107,7 +109,7 @@ class InfoBERT(Defence):
             is_last = k == self.steps
             delta.requires_grad_()
             with contextlib.nullcontext() if is_last else step.local():
-                with dropout.replay():
+                with word_gradients(), dropout.replay():
                     output = step.forward(inputs_embeds=word_embeddings(step) + delta, output_hidden_states=True)
                 states = hidden_states(output, "InfoBERT")
                 parts = {
@@ -115,6 +117,7 @@ class InfoBERT(Defence):
                     "upper_bound": self.beta / self.steps * spread(widened(states[0])[mask.bool()]),
                 }
                 (gradient,) = torch.autograd.grad(list(parts.values()), delta, retain_graph=True)
+                check_reaches_words(step, gradient)
                 anchors = self._anchors(gradient, mask)
                 lower = self._lower_bound(states[0], states[-1][:, 0], anchors, chunk=len(mask))
                 parts["lower_bound"] = -self.alpha / self.steps * lower

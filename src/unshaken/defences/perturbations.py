@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unshaken.defences.base import Step, input_embeddings
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull_search import embedding_block
+from unshaken.word_gradients import refuse_blind_tokens
 
 Norm = Literal["l2", "linf"]
 
@@ -32,6 +33,13 @@ def check_takes_embeddings(model: nn.Module, tokenizer: Any = None) -> None:
             f"{type(model).__name__}.forward takes no inputs_embeds, which defences that perturb embeddings feed it; "
             "use a defence that works on texts (swap) or on weights (ptwd, mixout)"
         )
+
+
+def check_reaches_words(step: Step, gradient: Tensor) -> None:
+    """Refuse, in the first step, a gradient that does not reach the words. Later ones are not looked at, since a look
+    makes a GPU wait."""
+    if step.progress == 0:
+        refuse_blind_tokens(gradient, attention_mask(step))
 
 
 def word_embeddings(step: Step) -> Tensor:

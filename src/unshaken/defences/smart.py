@@ -22,6 +22,7 @@ from unshaken.defences.base import (
     widened,
 )
 from unshaken.defences.perturbations import (
+    check_reaches_words,
     check_takes_embeddings,
     embedding_output,
     one_of,
@@ -30,6 +31,7 @@ from unshaken.defences.perturbations import (
     word_embeddings,
 )
 from unshaken.defences.shards import whole
+from unshaken.word_gradients import word_gradients
 
 
 @dataclass(eq=False, kw_only=True)
@@ -113,12 +115,14 @@ class SMART(Defence):
         delta = self._random_start(step)
         for _ in range(self.steps):
             delta.requires_grad_()
-            logits = self._forward(step, delta).logits
+            with word_gradients():
+                logits = self._forward(step, delta).logits
             if step.is_regression:
                 objective = F.mse_loss(widened(logits), widened(clean_logits), reduction="sum")
             else:
                 objective = stable_divergence(logits, clean_logits)
             (gradient,) = torch.autograd.grad(objective, delta)
+            check_reaches_words(step, gradient)
             gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
             delta = self._project(delta.detach() + self.step_size * gradient)
         return delta

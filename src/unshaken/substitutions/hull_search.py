@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import SLOTS, Hull
+from unshaken.word_gradients import refuse_blind_words, word_gradients
 
 Space = Literal["embedding_output", "word"]
 
@@ -183,12 +184,17 @@ class HullSearch:
         scale = self.sparsity / (300 * 128 if self.entropy == "sum" else area)  # official code: 300 * 128, hard-coded
         mixer = HullMixer(model, self.space)
         fixed: list[Tensor] = []
-        for _ in range(self.steps):
+        for number in range(self.steps):
             with torch.enable_grad():
                 weights = hull.weights(point)
-                with mixer.at(hull, weights, fixed=fixed):
-                    objective = scale * hull.entropy(weights) - gain(logits()).sum()
-                (gradient,) = torch.autograd.grad(objective, point)  # the weights of the model get none
+                mixed = weights.view_as(weights)
+                with mixer.at(hull, mixed, fixed=fixed), word_gradients():
+                    found = logits()
+                objective = scale * hull.entropy(weights) - gain(found).sum()
+                # the weights of the model get none
+                gradient, at_words, at_logits = torch.autograd.grad(objective, (point, mixed, found))
+            if number == 0:
+                refuse_blind_words(at_words, at_logits)
             point.grad = gradient if self.optimiser == "adam" else gradient.sign()
             optimiser.step()
         return point.detach()

@@ -1,0 +1,209 @@
+"""Gradients that reach the words: in every backbone, by every connection and mode, against converged solves."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+
+import pytest
+import torch
+from models import SETTINGS, tiny, tokens
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from unshaken import Connection, UnshakenError, connect
+from unshaken.connections import Detached, Implicit, Phantom, Unrolled, gradients
+from unshaken.embedded import minilm_path
+from unshaken.solvers import Anderson
+from unshaken.word_gradients import refuse_blind_tokens, refuse_blind_words, word_gradients
+
+LAYERS = {"distilbert": "n_layers", "gpt2": "n_layer"}
+LABELS = torch.tensor([0, 1, 0])
+CONNECTIONS = {
+    "auto": Connection(solver=Anderson(steps=4)),
+    "increment": Connection(form="increment", solver=Anderson(steps=4)),
+    "crank-nicolson": Connection.crank_nicolson(),
+    "im-bert": Connection.im_bert(form="auto"),
+}
+
+
+def at_embeddings(model: nn.Module, batch: dict[str, Tensor], *, for_words: bool) -> Tensor:
+    """Gradient of the loss at every embedded token of the main input. (batch, seq, width)"""
+    found: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: object, output: Tensor) -> None:
+        if not found:  # BART embeds its decoder's tokens by the same table
+            output.retain_grad()
+            found.append(output)
+
+    encoder = getattr(model.base_model, "encoder", None)
+    owner = encoder if hasattr(encoder, "get_input_embeddings") else model  # BART and T5: the encoder has its own
+    hook = owner.get_input_embeddings().register_forward_hook(keep)
+    with word_gradients() if for_words else contextlib.nullcontext():
+        loss = model(**batch, labels=LABELS[: len(batch["input_ids"])]).loss
+    hook.remove()
+    loss.backward()
+    assert found[0].grad is not None
+    return found[0].grad
+
+
+def gentle(kind: str) -> nn.Module:
+    """Two layers, not so steep that a few steps leave a descent far from any solution."""
+    model = tiny(kind, **({} if kind in ("bart", "t5") else {LAYERS.get(kind, "num_hidden_layers"): 2}))
+    with torch.no_grad():
+        for parameter in model.base_model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(0.1 if kind == "t5" else 0.5)  # T5 starts with weights of its own size
+    return model
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float(torch.cosine_similarity(a.flatten().double(), b.flatten().double(), dim=0))
+
+
+def reaches_every_token(gradient: Tensor, mask: Tensor) -> bool:
+    return bool((gradient.norm(dim=-1) > 0)[mask.bool()].all())
+
+
+@pytest.mark.parametrize("kind", sorted(SETTINGS))
+@pytest.mark.parametrize("name", list(CONNECTIONS))
+def test_the_gradient_at_the_words_is_near_a_converged_one_in_every_mode(kind, name, monkeypatch):
+    batch = tokens(kind, batch=2)
+    for values in ([Implicit(), Phantom()], [Detached(), Unrolled()]):  # modes of one value share what they must meet
+        converged = None
+        for mode in values:
+            model = gentle(kind)
+            connect(model, dataclasses.replace(CONNECTIONS[name], gradient=mode))
+            if converged is None:
+                with monkeypatch.context() as patch:
+                    patch.setattr(gradients, "WORD_STEPS", 40)
+                    converged = at_embeddings(model, batch, for_words=True)
+            for for_words in {True, not isinstance(mode, Implicit)}:  # the default mode serves words as it is
+                ours = at_embeddings(model, batch, for_words=for_words)
+                assert reaches_every_token(ours, batch["attention_mask"]), mode
+                assert cosine(ours, converged) > 0.5, mode
+
+
+@pytest.mark.parametrize("mode", [Detached(), Phantom(), Phantom(steps=3), Unrolled(), Implicit()], ids=str)
+def test_asking_for_word_gradients_does_not_change_a_value(mode):
+    model, batch = connect(tiny("bert"), Connection(gradient=mode)), tokens()
+    expected = model(**batch).logits
+    with word_gradients():
+        torch.testing.assert_close(model(**batch).logits, expected)
+
+
+def test_one_phantom_step_does_not_see_the_words_and_word_gradients_do():
+    """Why `Implicit` is the default: z = h + layer(z*) has the identity for its derivative in h."""
+    model, batch = connect(tiny("bert"), Connection(form="layer", gradient=Phantom())), tokens()
+    blind = at_embeddings(model, batch, for_words=False)
+    assert float(blind[:, 1:].abs().max()) == 0
+    with pytest.raises(UnshakenError, match="all tokens but one"):
+        refuse_blind_tokens(blind, batch["attention_mask"])
+    seeing = at_embeddings(model, batch, for_words=True)
+    refuse_blind_tokens(seeing, batch["attention_mask"])
+
+
+def test_a_gradient_that_is_zero_everywhere_is_a_saturated_loss_and_no_reason_to_refuse():
+    refuse_blind_tokens(torch.zeros(2, 5, 3), torch.ones(2, 5))
+    refuse_blind_words(torch.zeros(4, 3), torch.zeros(2, 2))
+    with pytest.raises(UnshakenError, match="every word"):
+        refuse_blind_words(torch.zeros(4, 3), torch.ones(2, 2))
+
+
+def test_word_gradients_survive_a_checkpoint():
+    """Backward runs the layers again, outside of the context."""
+    found = []
+    for checkpoint in (False, True):
+        model, batch = connect(tiny("bert"), Connection.im_bert()).train(), tokens()
+        if checkpoint:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(3)
+        found.append(at_embeddings(model, batch, for_words=True))
+    torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.fixture(scope="module")
+def pretrained() -> tuple[nn.Module, dict[str, Tensor]]:
+    torch.manual_seed(0)
+    path = str(minilm_path())
+    model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=2, dtype=torch.float32).eval()
+    texts = ["A film of rare charm, told with wit.", "The plot is thin, and nobody seems to care.", "Not bad."]
+    return model, dict(AutoTokenizer.from_pretrained(path)(texts, padding=True, return_tensors="pt"))
+
+
+def test_the_default_gradient_on_pretrained_weights(pretrained):
+    """Cosine above 0.8 to a converged backward solve at the same solution, for weights and for words."""
+    plain, batch = pretrained
+    found = []
+    for gradient in (None, Implicit(solver=Anderson(steps=60, window=10, tolerance=1e-6))):
+        model = connect(copy.deepcopy(plain), Connection(form="layer", gradient=gradient))
+        words = at_embeddings(model, batch, for_words=False)
+        weights = torch.cat([weight.grad.flatten() for weight in model.base_model.encoder.parameters()])
+        found.append((words, weights))
+    (words, weights), (true_words, true_weights) = found
+    assert reaches_every_token(words, batch["attention_mask"])
+    assert cosine(words, true_words) > 0.8
+    assert cosine(weights, true_weights) > 0.8
+
+
+# ------------------------------------------------------------------------------------------------------ on one graph
+
+
+def test_the_layer_is_evaluated_once_with_a_graph_and_products_use_it():
+    model, batch = connect(tiny("bert"), Connection(solver=Anderson(steps=3))), tokens()
+    recorded = calls = 0
+
+    def count(module: nn.Module, inputs: object, output: object) -> None:
+        nonlocal recorded, calls
+        calls += 1
+        recorded += torch.is_grad_enabled()
+
+    model.base_model.encoder.layer[1].attention.register_forward_hook(count)
+    model(**batch, labels=LABELS).loss.backward()
+    assert (calls, recorded) == (4, 1)
+
+
+def test_a_frozen_model_on_frozen_inputs_asks_for_no_gradient():
+    model = connect(tiny("bert"), Connection())
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    assert not model(**tokens()).logits.requires_grad
+
+
+def test_only_weights_and_inputs_keep_a_gradient():
+    """The point at which the layer is differentiated is a leaf of the graph, and must not hold on to memory."""
+    from unshaken.connections.gradients import differentiate_once
+
+    points = []
+    weight = torch.full((1,), 0.5, requires_grad=True)
+
+    def g(z: Tensor) -> Tensor:
+        points.append(z)
+        return weight * z + 1
+
+    differentiate_once(g, torch.full((1, 1), 2.0), Anderson(steps=3)).sum().backward()
+    assert points[0].grad is None
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, torch.tensor([4.0]))  # z = 1 / (1 - w), dz/dw = 1 / (1 - w)^2
+
+
+def test_a_second_derivative_of_order_one_is_refused_and_of_order_two_is_exact():
+    def gradient(weight: Tensor, order: int) -> Tensor:
+        mode = Implicit(solver=Anderson(steps=20, tolerance=1e-12), order=order)
+        z = torch.full((1, 1), 2.0, dtype=torch.float64)
+
+        def g(z: Tensor) -> Tensor:
+            return weight * z + 1
+
+        if order == 1:
+            value = gradients.differentiate_once(g, z, mode.solver)
+        else:
+            value = gradients.differentiate_repeatedly(g, z, mode.solver, order)
+        return torch.autograd.grad(value.sum(), weight, create_graph=True)[0]
+
+    weight = torch.full((1,), 0.5, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(UnshakenError, match="order=2"):
+        gradient(weight, 1).backward()
+    (second,) = torch.autograd.grad(gradient(weight, 2), weight)
+    torch.testing.assert_close(second, torch.full_like(second, 16.0))  # 2 / (1 - w)^3
