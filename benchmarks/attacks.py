@@ -27,7 +27,8 @@ from transformers.utils import logging as transformers_logging
 from unshaken.attacks import PWWS, Genetic, Victim
 from unshaken.examples import Example, Examples
 from unshaken.substitutions.dictionary import Dictionary
-from unshaken.victims.hugging_face import ModelVictim, Rows
+from unshaken.victims.hugging_face import ModelVictim
+from unshaken.wordings import Rows
 
 
 def victim_with_head(folder: Path | str, sentences: list[tuple[str, int]], **options: Any) -> ModelVictim:

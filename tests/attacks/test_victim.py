@@ -24,13 +24,13 @@ from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, ti
 
 from unshaken.attacks import PWWS, Victim
 from unshaken.attacks.engine import _Engine
-from unshaken.attacks.pieces import PieceEncoder
 from unshaken.attacks.space import PROBE
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.victims.cls_shortcut import FirstTokenOnly
-from unshaken.victims.hugging_face import ModelVictim, Rows
+from unshaken.victims.hugging_face import ModelVictim
+from unshaken.wordings import Rows, TokenAssembler
 
 
 @pytest.fixture(scope="module")
@@ -236,28 +236,23 @@ def test_tokens_put_together_are_the_tokenizers_own(
     engine = _Engine(PWWS(substitutions=WORD_LIST), minilm, (), 1)
     engine._has_answered = True  # a text without substitutable words is fine here
     (space,) = engine._spaces([example])
-    (table,) = PieceEncoder(minilm, len(example.texts)).tables([space])
-    if table is None:
+    assembler = TokenAssembler(minilm.tokenizer, len(example.texts), minilm.max_length)
+    (recipe,) = assembler.recipes([space])
+    if recipe is None:
         return
     rng = np.random.default_rng(seed)
     rows = rng.integers(PROBE, space.sizes, size=(6, len(space))).astype(np.int16)
-    built, whole = table.rows(rows), minilm.encode([space.texts(row) for row in rows])
+    built = assembler.table([recipe]).rows(np.zeros(len(rows), np.int64), rows)
+    whole = minilm.encode([space.write(row) for row in rows])
     np.testing.assert_array_equal(built.ids, whole.ids)
     np.testing.assert_array_equal(built.types, whole.types)
     np.testing.assert_array_equal(built.lengths, whole.lengths)
 
 
-def test_plain_sentences_are_put_together_and_byte_level_ones_are_not(minilm: ModelVictim) -> None:
+def test_plain_sentences_are_put_together(minilm: ModelVictim) -> None:
     engine = _Engine(PWWS(substitutions=WORD_LIST), minilm, (), 1)
     spaces = engine._spaces([Example(id=str(n), texts=(text,), label=0) for n, text in enumerate(TEXTS)])
-    assert None not in PieceEncoder(minilm, 1).tables(spaces)
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    backend = Tokenizer(models.WordLevel({"good": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel()
-    other = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="[UNK]")
-    assert not PieceEncoder.cuts_at_separators(other)
+    assert None not in TokenAssembler(minilm.tokenizer, 1, minilm.max_length).recipes(spaces)
 
 
 def test_rows_join() -> None:

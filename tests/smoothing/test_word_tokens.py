@@ -12,14 +12,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unshaken import Victim
-from unshaken.attacks.pieces import PieceEncoder
-from unshaken.attacks.space import Space
-from unshaken.examples import Example
 from unshaken.smoothing import settle
 from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words
 from unshaken.substitutions import Dictionary, segment
-from unshaken.substitutions.pieces import WordingEncoder, Wordings
+from unshaken.wordings import TokenAssembler, Wordings
 
 NODES = ("good", "film", "well-made", "movie")
 
@@ -115,35 +111,27 @@ def test_assembled_rows_are_the_tokenizers_own(
     text: str, second: str, seed: int, smoothed_bert: tuple[Any, Any], words: Dictionary
 ) -> None:
     """Defences and attacks put rows together from parts; each must be what tokenising the whole text gives."""
-    model, tokenizer = smoothed_bert
+    _, tokenizer = smoothed_bert
     example = (text, second)
     wordings = Wordings.of(example, [words.for_text(segment(column)) for column in example])
     draw = np.random.default_rng(seed)
     choices = np.array([[draw.integers(size) for size in wordings.sizes] for _ in range(3)], np.int64)
     choices = choices.reshape(3, len(wordings.places))
-    rows = WordingEncoder(tokenizer, 2).rows([wordings], choices, 40)
-    written = [wordings.write(row.tolist()) for row in choices]
+    assembler = TokenAssembler(tokenizer, 2, 40)
+    recipes = assembler.recipes([wordings])
+    rows = assembler.inputs([wordings], recipes, choices)
+    written = [wordings.write(row) for row in choices]
     whole = tokenizer(*map(list, zip(*written, strict=True)), padding=True, truncation=True, max_length=40)
     assert rows["input_ids"].tolist() == whole["input_ids"]
-    victim = Victim.from_model(model, tokenizer)
-    space = Space(
-        example=Example(id="0", texts=example, label=0),
-        words=tuple(segment(column) for column in example),
-        places=wordings.places,
-        forms=tuple((*forms, "[UNK]") for forms in wordings.forms),
-    )
-    (table,) = PieceEncoder(victim, 2).tables([space])
-    if table is not None:
-        assert table.rows(choices).ids.tolist() == [
-            token for row in tokenizer(*map(list, zip(*written, strict=True))).input_ids for token in row
-        ]
+    if recipes[0] is not None:
+        unpadded = tokenizer(*map(list, zip(*written, strict=True)), truncation=True, max_length=40).input_ids
+        made = assembler.table([recipes[0]]).rows(np.zeros(3, np.int64), choices)
+        assert made.ids.tolist() == [token for row in unpadded for token in row]
 
 
 def test_smoothed_rows_are_assembled_and_not_only_tokenised_whole(
     smoothed_bert: tuple[Any, Any], words: Dictionary
 ) -> None:
     _, tokenizer = smoothed_bert
-    encoder = WordingEncoder(tokenizer, 1)
     wordings = Wordings.of(("a good film , slow",), [words.for_text(segment("a good film , slow"))])
-    encoder.learn([wordings])
-    assert encoder._recipes[wordings.texts] is not None
+    assert TokenAssembler(tokenizer, 1, 40).recipes([wordings]) != [None]

@@ -24,7 +24,6 @@ from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.flight import Flight
 from unshaken.attacks.input_checks import checked_input
 from unshaken.attacks.parts import parts_of
-from unshaken.attacks.pieces import PieceEncoder
 from unshaken.attacks.progress import ProgressBar
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import PROBE, Space, candidates_of
@@ -34,7 +33,8 @@ from unshaken.examples import Example
 from unshaken.processes import Shard
 from unshaken.substitutions.words import match_case, segment, visible_positions
 from unshaken.victims.base import Texts, Victim
-from unshaken.victims.hugging_face import ModelVictim, Rows
+from unshaken.victims.hugging_face import ModelVictim
+from unshaken.wordings import Rows, TokenAssembler
 
 BLOCK = 64  # examples that are set up together: enough to batch tokenising and constraints, few enough to start at once
 
@@ -97,7 +97,7 @@ class _Engine:
         self.frozen = frozen
         self.in_flight = in_flight
         self._checks = attack.checks
-        self._encoder: PieceEncoder | None = None
+        self._assembler: TokenAssembler | None = None
         self._first = first
         self._has_answered = has_answered
 
@@ -106,7 +106,7 @@ class _Engine:
         if not examples:
             return
         if isinstance(self.victim, ModelVictim):
-            self._encoder = PieceEncoder(self.victim, len(examples[0].texts))
+            self._assembler = TokenAssembler(self.victim.tokenizer, len(examples[0].texts), self.victim.max_length)
         # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
         count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
         if not self._has_answered:
@@ -126,10 +126,10 @@ class _Engine:
 
     def _flights(self, examples: Sequence[Example]) -> list[Flight]:
         spaces = self._spaces(examples)
-        tables = self._encoder.tables(spaces) if self._encoder else [None] * len(spaces)
+        recipes = self._assembler.recipes(spaces) if self._assembler else [None] * len(spaces)
         return [
-            Flight(self.attack, space, table, self.victim.num_labels)
-            for space, table in zip(spaces, tables, strict=True)
+            Flight(self.attack, space, recipe, self.victim.num_labels)
+            for space, recipe in zip(spaces, recipes, strict=True)
         ]
 
     def _spaces(self, examples: Sequence[Example]) -> list[Space]:
@@ -172,8 +172,15 @@ class _Engine:
                 cased.pop(surface, None)
                 if cased:
                     places.append((column, position))
-                    forms.append((surface, *cased, probe))
-        return Space(example=example, words=words, places=tuple(places), forms=tuple(forms), frozen_columns=self.frozen)
+                    forms.append((surface, *cased))
+        return Space(
+            example=example,
+            texts=example.texts,
+            places=tuple(places),
+            forms=tuple(forms),
+            probe=probe,
+            frozen_columns=self.frozen,
+        )
 
     def check(self, flights: Sequence[Flight]) -> None:
         """Set which rows of the open questions the constraints allow, in one batch over all examples."""
@@ -197,15 +204,29 @@ class _Engine:
 
     def encode(self, flights: Sequence[Flight], questions: Sequence[np.ndarray]) -> list[Rows | list[Texts]]:
         """The questions as the victim takes them: token rows for a model, texts for anything else."""
+        assembled = iter(self._assembled(flights, questions))
         prepared: list[Rows | list[Texts]] = []
         for flight, rows in zip(flights, questions, strict=True):
-            if flight.table is not None:
-                prepared.append(flight.table.rows(rows))
+            if flight.recipe is not None:
+                prepared.append(next(assembled))
                 continue
-            texts = [flight.space.texts(row) for row in rows]
+            texts = [flight.space.write(row) for row in rows]
             model = isinstance(self.victim, ModelVictim) and texts
             prepared.append(self.victim.encode(texts) if model else texts)  # type: ignore[attr-defined]
         return prepared
+
+    def _assembled(self, flights: Sequence[Flight], questions: Sequence[np.ndarray]) -> list[Rows]:
+        """The token rows of all questions that can be put together from parts, in one go."""
+        chosen = [(flight.recipe, rows) for flight, rows in zip(flights, questions, strict=True) if flight.recipe]
+        if not chosen:
+            return []
+        assert self._assembler is not None
+        table = self._assembler.table([recipe for recipe, _ in chosen])
+        counts = [len(rows) for _, rows in chosen]
+        choices = np.zeros((sum(counts), table.places), np.int16)
+        for end, (_, rows) in zip(np.cumsum(counts).tolist(), chosen, strict=True):
+            choices[end - len(rows) : end, : rows.shape[1]] = rows
+        return table.rows(np.repeat(np.arange(len(chosen)), counts), choices).split(counts)
 
     def answer(
         self, questions: Sequence[Rows | list[Texts]], looked_into: Sequence[Flight]

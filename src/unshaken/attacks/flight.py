@@ -11,10 +11,10 @@ import numpy as np
 
 from unshaken.attacks.base import Ask, Scores, Search, SearchAttack
 from unshaken.attacks.constraints import SentenceEncoder, SentenceSimilarity
-from unshaken.attacks.pieces import PieceTable
 from unshaken.attacks.results import AttackResult, Outcome
 from unshaken.attacks.space import PROBE, Space
 from unshaken.errors import UnshakenError
+from unshaken.wordings import Recipe
 
 
 class Flight:
@@ -24,10 +24,10 @@ class Flight:
     other examples, and hands the answers to `answer`; `ask` is then the next question, or `result` is there.
     """
 
-    def __init__(self, attack: SearchAttack, space: Space, table: PieceTable | None, num_labels: int) -> None:
+    def __init__(self, attack: SearchAttack, space: Space, recipe: Recipe | None, num_labels: int) -> None:
         self.attack = attack
         self.space = space
-        self.table = table
+        self.recipe = recipe
         self.ask = Ask(rows=space.clean[None])
         self.allowed: np.ndarray | None = None  # set by the engine where constraints look at whole texts
         self.inspection: Any = None  # set by the engine where the question asks for it
@@ -53,7 +53,7 @@ class Flight:
         self._truncated = len(self._asked) > left
         self._asked = self._asked[:left]
         rows = rows[self._asked]
-        keys = row_keys(self.table.canonical(rows) if self.table else rows)
+        keys = row_keys(self.recipe.canonical(rows) if self.recipe else rows)
         before = len(self._known)
         known = self._known
         self._numbers = np.fromiter((known.setdefault(key, len(known)) for key in keys), np.int64, len(keys))
@@ -153,7 +153,7 @@ class Flight:
         if row is None:
             self._conclude("failure", None)
             return
-        number = self._known.get(row_keys(self.table.canonical(row[None]) if self.table else row[None])[0])
+        number = self._known.get(row_keys(self.recipe.canonical(row[None]) if self.recipe else row[None])[0])
         if number is None:  # a search may return a text it never asked about; nothing is taken on trust
             search = self._search = _ask_about(row)
             self._advance(lambda: next(search))
@@ -173,7 +173,7 @@ class Flight:
             label=int(example.label),
             outcome=outcome,
             original=example.texts,
-            adversarial=None if row is None else self.space.texts(row),
+            adversarial=None if row is None else self.space.write(row),
             swaps=() if row is None else self.space.swaps(row),
             prediction=int(before.argmax()),
             adversarial_prediction=None if row is None else int(after.argmax()),
@@ -190,7 +190,7 @@ class Flight:
         """The least cosine similarity of a changed text with its original, where a constraint brings an encoder."""
         for constraint in self.attack.constraints:
             if isinstance(constraint, SentenceSimilarity):
-                texts = zip(self.space.texts(row), self.space.example.texts, strict=True)
+                texts = zip(self.space.write(row), self.space.example.texts, strict=True)
                 after, before = zip(*[pair for pair in texts if pair[0] != pair[1]], strict=True)
                 return min(SentenceEncoder.load(constraint.model).cosine(after, before))
         return None

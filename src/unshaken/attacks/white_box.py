@@ -245,7 +245,7 @@ def _match(hull: Hull, spaces: Sequence[Space]) -> list[tuple[int, int, int, int
         position = where[word.row].get((word.column, word.position))
         if position is None:
             continue
-        choices = {form: choice for choice, form in reversed(list(enumerate(spaces[word.row].forms[position][:-1])))}
+        choices = {form: choice for choice, form in reversed(list(enumerate(spaces[word.row].forms[position])))}
         found.extend(
             (number, slot, word.row, position, choices[form])
             for slot, form in enumerate(word.choices)

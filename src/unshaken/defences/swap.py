@@ -17,9 +17,10 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull_builder import REMEMBERED
-from unshaken.substitutions.pieces import Array, WordingEncoder, Wordings
 from unshaken.substitutions.reach import TouchedWords
 from unshaken.substitutions.words import segment
+from unshaken.wordings import Recipe, TokenAssembler, Wordings
+from unshaken.wordings.choices import Array
 
 MEMORY = 2**18  # gains kept, 1 MiB: three times the swaps of SST-2 with counter-fitted neighbours
 MOMENTUM = 0.3  # a gain follows the last few sightings of its swap, because the model it was measured on moves
@@ -82,7 +83,8 @@ class SWAP(Defence):
         if isinstance(self.columns, int):  # as a command line writes it
             self.columns = (self.columns,)
         self._wordings: dict[tuple[str, ...], Wordings] = {}
-        self._encoder: WordingEncoder | None = None
+        self._assembler: TokenAssembler | None = None
+        self._recipes: dict[tuple[str, ...], Recipe | None] = {}
         self._touched: TouchedWords | None = None
         if self.greed:
             self.gains: Tensor
@@ -125,15 +127,19 @@ class SWAP(Defence):
     def encode(self, step: Step, examples: Sequence[Example]) -> tuple[dict[str, Tensor], Array]:
         """Model inputs of the texts and then of their variants, and the choices behind the variants."""
         choices = self._choose(step, examples)
-        encoder = self._encoder
-        if encoder is None or encoder.tokenizer is not step.tokenizer or encoder.columns != len(examples[0].texts):
-            encoder = self._encoder = WordingEncoder(step.tokenizer, len(examples[0].texts))
-        if not encoder.usable:
+        columns, device = len(examples[0].texts), step.labels.device
+        known = self._assembler
+        if known is None or not known.serves(step.tokenizer, columns, step.max_length):
+            self._assembler = known = TokenAssembler(step.tokenizer, columns, step.max_length)
+            self._recipes = {}
+        if not known.usable or step.tokenizer.padding_side != "right":
             return step.encode([*(example.texts for example in examples), *self.draw(step, examples)]), choices
-        with_clean = np.concatenate([np.zeros_like(choices[:1]), choices])
-        rows = encoder.rows([self._wording(example.texts) for example in examples], with_clean, step.max_length)
-        device = step.labels.device
-        return {name: torch.from_numpy(rows[name]).to(device) for name in step.inputs if name in rows}, choices
+        wordings = [self._wording(example.texts) for example in examples]
+        new = {wording.texts: wording for wording in wordings if wording.texts not in self._recipes}
+        self._recipes |= zip(new, known.recipes(list(new.values())), strict=True)
+        recipes = [self._recipes[wording.texts] for wording in wordings]
+        made = known.inputs(wordings, recipes, np.concatenate([np.zeros_like(choices[:1]), choices]))
+        return {name: made[name].to(device, non_blocking=True) for name in step.inputs if name in made}, choices
 
     def losses(self, step: Step, variants: dict[str, Tensor]) -> Tensor:
         """The loss of every variant; a single one is not measured. (variants, batch)"""
@@ -205,7 +211,7 @@ class SWAP(Defence):
             if self._touched is None:
                 raise UnshakenError("SWAP has no substitution set: call setup(model, num_labels=...) before training")
             if len(self._wordings) > REMEMBERED:
-                self._wordings, self._encoder = {}, None
+                self._wordings, self._recipes = {}, {}
             for_text = self._touched.substitutions.for_text
             candidates = [
                 for_text(segment(text)) if self.columns is None or column in self.columns else []

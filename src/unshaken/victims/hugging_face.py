@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +19,12 @@ from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
 from unshaken.victims.base import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.victims.cls_shortcut import FirstTokenOnly
+from unshaken.wordings.rows import Rows
 
 # Measured: beyond these sizes a forward pass gains nothing (GPU) or falls out of the caches (CPU).
 BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}
 # A forward pass of its own costs as much as this much padding, so rows of unlike lengths are kept apart beyond it.
 LAUNCH_TOKENS = {"cuda": 4_096, "cpu": 64}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """Token rows of different lengths, end to end."""
-
-    ids: np.ndarray  # (tokens,) int32
-    types: np.ndarray  # (tokens,) int8, segment of each token
-    lengths: np.ndarray  # (rows,) int64
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @classmethod
-    def join(cls, parts: Sequence[Rows]) -> Rows:
-        return cls(
-            ids=np.concatenate([part.ids for part in parts]),
-            types=np.concatenate([part.types for part in parts]),
-            lengths=np.concatenate([part.lengths for part in parts]),
-        )
-
-    @classmethod
-    def from_lists(cls, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Rows:
-        lengths = np.array([len(row) for row in ids], np.int64)
-        flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
-        if types is None:
-            return cls(ids=flat, types=np.zeros(len(flat), np.int8), lengths=lengths)
-        return cls(ids=flat, types=np.fromiter(chain.from_iterable(types), np.int8, len(flat)), lengths=lengths)
 
 
 class ModelVictim(Victim):

@@ -1,0 +1,233 @@
+"""`TokenAssembler`: tokenises each part of a text once, and says how wordings are put together from parts.
+
+`cuts` says where that is possible. Each example is also tokenised whole and compared, so no wrong guess can pass; where
+cuts are less certain than with BERT, an example changed at every place is compared too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unshaken.wordings.choices import PROBE, Array, Wordings
+from unshaken.wordings.cuts import AddedTokens, Column, cut, family_of
+from unshaken.wordings.table import FIXED, SPECIAL, Recipe, Template, TokenTable
+
+REMEMBERED = 1 << 20  # strings whose tokens are kept, some 200 MB
+
+
+class TokenAssembler:
+    """Recipes of wordings for one tokenizer.
+
+    Args:
+        tokenizer: Any Hugging Face tokenizer. `usable` says whether its texts can be put together from parts at all.
+        columns: Texts of an example.
+        max_length: Truncation length.
+    """
+
+    def __init__(self, tokenizer: Any, columns: int, max_length: int) -> None:
+        self.tokenizer = tokenizer
+        self.columns = columns
+        self.max_length = max_length
+        self._family = family_of(tokenizer)
+        self._template = Template.of(tokenizer, columns) if self._family else None
+        self._pieces: dict[str, tuple[int, ...]] = {}
+        if self.usable:
+            self._added = AddedTokens.of(tokenizer)
+
+    @property
+    def usable(self) -> bool:
+        return self._family is not None and self._template is not None
+
+    def serves(self, tokenizer: Any, columns: int, max_length: int) -> bool:
+        return tokenizer is self.tokenizer and (columns, max_length) == (self.columns, self.max_length)
+
+    @property
+    def pad(self) -> tuple[int, int]:
+        """Token and type of padding."""
+        return self.tokenizer.pad_token_id or 0, self.tokenizer.pad_token_type_id
+
+    def whole(self, texts: Sequence[tuple[str, ...]]) -> list[Any]:
+        """The tokenizer's own encodings of texts, untruncated."""
+        return self._encode([row if self.columns > 1 else row[0] for row in texts])
+
+    def _encode(self, texts: Sequence[Any], add_special_tokens: bool = True) -> list[Any]:
+        """By the Rust part, because the wrapper costs more than the work for short strings."""
+        backend = self.tokenizer.backend_tokenizer
+        backend.no_truncation()  # the wrapper sets both anew at each call
+        backend.no_padding()
+        return list(backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens))
+
+    def recipes(self, examples: Sequence[Wordings], whole: Sequence[Any] | None = None) -> list[Recipe | None]:
+        """A recipe for each example, with two calls of the tokenizer for all; None where texts must be tokenised whole.
+
+        Args:
+            examples: What is to be put together.
+            whole: Their `whole` encodings, where they are known already.
+        """
+        if not self.usable:
+            return [None] * len(examples)
+        assert self._family is not None
+        made = [cut(example, self._family, self._added) for example in examples]
+        self._learn(
+            part
+            for columns in made
+            for column in columns or ()
+            for part in (*column.fixed, column.tail, *(form for forms in column.choices for form in forms))
+        )
+        if whole is None:
+            whole = self.whole([example.texts for example in examples])
+        wrong = {
+            number
+            for number, (columns, encoding) in enumerate(zip(made, whole, strict=True))
+            if columns is None or self._joined(columns, 0) != encoding.ids
+        }
+        if self._family == "blanks":
+            wrong |= self._wrong_when_changed(examples, made, wrong)
+        return [
+            None if number in wrong or columns is None else self._recipe(example, columns)
+            for number, (example, columns) in enumerate(zip(examples, made, strict=True))
+        ]
+
+    def table(self, recipes: Sequence[Recipe], device: torch.device | str = "cpu") -> TokenTable:
+        assert self._template is not None
+        return TokenTable(
+            recipes,
+            columns=self.columns,
+            room=self.max_length - sum(len(tokens) for tokens, _ in self._template.specials),
+            pad=self.pad,
+            device=device,
+        )
+
+    def inputs(
+        self, examples: Sequence[Wordings], recipes: Sequence[Recipe | None], choices: Array
+    ) -> dict[str, Tensor]:
+        """Padded model inputs of several wordings of each example: all first ones, then all second ones, and so on.
+
+        Args:
+            examples: The examples, in the order of the batch.
+            recipes: Their recipes.
+            choices: Of each wording, the choices at all places of all examples, end to end. (wordings, all places)
+        """
+        padded = _padded(choices, [len(example) for example in examples])
+        owner = np.tile(np.arange(len(examples)), len(choices))
+        known = [recipe is not None for recipe in recipes]
+        table = self.table([recipe or _EMPTY for recipe in recipes])
+        others = [
+            (row, example.write(padded[row, : len(example)]))
+            for row, example in enumerate(examples[number] for number in owner)
+            if not known[owner[row]]
+        ]
+        columns = [list(column) for column in zip(*(texts for _, texts in others), strict=True)]
+        whole = self.tokenizer(*columns, truncation=True, max_length=self.max_length) if others else {"input_ids": []}
+        own, chosen = torch.from_numpy(owner), torch.from_numpy(padded[:, : table.places])
+        lengths = table.row_lengths(own, table.lists(own, chosen))
+        width = max(int(lengths.max()), *(len(ids) for ids in whole["input_ids"]), 1)
+        ids, types, mask = table.batch(own, chosen, width)
+        for (row, _), tokens, kinds in zip(
+            others, whole["input_ids"], whole.get("token_type_ids") or [[]] * len(others), strict=True
+        ):
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+            types[row, : len(kinds)] = torch.tensor(kinds, dtype=types.dtype)
+            mask[row, : len(tokens)] = True
+        return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask.long()}
+
+    def _learn(self, strings: Iterable[str]) -> None:
+        if len(self._pieces) > REMEMBERED:
+            self._pieces.clear()
+        new = sorted(set(strings) - self._pieces.keys())
+        if new:
+            encoded = self._encode(new, add_special_tokens=False)
+            self._pieces.update((text, tuple(own.ids)) for text, own in zip(new, encoded, strict=True))
+
+    def _recipe(self, example: Wordings, columns: Sequence[Column]) -> Recipe:
+        assert self._template is not None
+        slots: list[tuple[int, int, int, int]] = []
+        entries: list[int] = []
+        lists: dict[tuple[int, ...], int] = {}
+        # No token beyond the limit is ever read; of a pair the true lengths say which text is cut.
+        pieces, limit = self._pieces, self.max_length if self.columns == 1 else None
+
+        def fixed(tokens: tuple[int, ...], column: int, kind: int) -> None:
+            if tokens:
+                slots.append((len(entries), FIXED, column, kind))
+                entries.append(lists.setdefault(tokens[:limit], len(lists)))
+
+        place = 0
+        for number, (special, kind) in enumerate(zip(self._template.specials, (*self._template.kinds, 0), strict=True)):
+            for token, own in zip(*special, strict=True):
+                fixed((token,), SPECIAL, own)
+            if number == len(columns):
+                break
+            for before, forms in zip(columns[number].fixed, columns[number].choices, strict=True):
+                fixed(pieces[before], number, kind)
+                slots.append((len(entries), place, number, kind))
+                entries.extend(lists.setdefault(pieces[form][:limit], len(lists)) for form in forms)
+                place += 1
+            fixed(pieces[columns[number].tail], number, kind)
+        specials = sum(len(tokens) for tokens, _ in self._template.specials)
+        lengths = np.array([len(tokens) for tokens in lists], np.int64)
+        made = np.array(slots, np.int64).reshape(-1, 4)
+        numbers = np.array(entries, np.int64)
+        return Recipe(
+            slots=made,
+            entries=numbers,
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            tokens=np.array([token for tokens in lists for token in tokens], np.int64),
+            counts=example.sizes + (example.probe is not None),
+            specials=specials,
+            longest=int(np.maximum.reduceat(lengths[numbers], made[:, 0]).sum()) - specials if len(made) else 0,
+        )
+
+    def _joined(self, columns: Sequence[Column], choice: int) -> list[int]:
+        """The tokens with one choice at every place, untruncated."""
+        assert self._template is not None
+        joined: list[int] = []
+        for column, (special, _) in zip(columns, self._template.specials, strict=False):
+            joined += special
+            for before, forms in zip(column.fixed, column.choices, strict=True):
+                joined += self._pieces[before] + self._pieces[forms[choice]]
+            joined += self._pieces[column.tail]
+        return joined + self._template.specials[-1][0]
+
+    def _wrong_when_changed(
+        self, examples: Sequence[Wordings], made: Sequence[list[Column] | None], wrong: set[int]
+    ) -> set[int]:
+        """The examples whose tokens differ from the tokenizer's once every place has changed."""
+        tried = [
+            (number, columns, choice)
+            for number, columns in enumerate(made)
+            if columns is not None and number not in wrong and len(examples[number])
+            for choice in ((1, PROBE) if examples[number].probe is not None else (1,))
+        ]
+        texts = [examples[number].write(np.full(len(examples[number]), choice)) for number, _, choice in tried]
+        return {
+            number
+            for (number, columns, choice), encoding in zip(tried, self.whole(texts), strict=True)
+            if self._joined(columns, choice) != encoding.ids
+        }
+
+
+_EMPTY = Recipe(
+    slots=np.zeros((0, 4), np.int64),
+    entries=np.zeros(0, np.int64),
+    starts=np.zeros(1, np.int64),
+    tokens=np.zeros(0, np.int64),
+    counts=np.zeros(0, np.int64),
+    specials=0,
+    longest=0,
+)
+
+
+def _padded(choices: Array, counts: Sequence[int]) -> Array:
+    """Choices end to end made rows of equal width. (wordings, all places) -> (wordings * examples, places)"""
+    width = max(counts, default=0)
+    at = np.arange(width)
+    own = at < np.array(counts, np.int64)[:, None]  # (examples, places)
+    padded = np.zeros((len(choices), *own.shape), np.int64)
+    padded[:, own] = choices
+    return padded.reshape(len(choices) * len(counts), width)

@@ -1,0 +1,160 @@
+"""Where a tokenizer may be cut: the tokens of a text are those of its parts end to end.
+
+* A BERT tokenizer cuts at white space and punctuation before it looks at words, so the pieces of a word between such
+  separators never depend on the words around it.
+* Byte-level BPE (RoBERTa, ModernBERT, GPT) and SentencePiece (XLM-R, ALBERT, DeBERTa-v3) give a blank to the word that
+  follows it, so a text may be cut before a single blank. A part then holds its blank, its word and whatever clings to
+  it.
+* Any other tokenizer is not cut at all.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from unshaken.wordings.choices import Wordings
+
+Family = Literal["separators", "blanks"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of an example, cut: fixed text and what may stand at a place by turns, and the text after the last."""
+
+    fixed: tuple[str, ...]  # before each place
+    choices: tuple[tuple[str, ...], ...]  # of each place: with the word, with each substitute, and last with the probe
+    tail: str
+
+
+@dataclass(frozen=True)
+class AddedTokens:
+    """What a tokenizer's added tokens do to the rule that words between separators have pieces of their own.
+
+    Attributes:
+        starts: What special tokens begin with; they cut a text anywhere.
+        joiners: What stands inside the added words of a smoothed vocabulary ("well-made"), and the underscore, which
+            is part of a word to them. Beside a place one of these could make an added word out of two parts.
+    """
+
+    starts: frozenset[str]
+    joiners: frozenset[str]
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> AddedTokens:
+        added = tokenizer.added_tokens_decoder.values()
+        words = [token.content for token in added if token.single_word]
+        signs = {sign for word in words for sign in word if not sign.isalnum()} | {"_"}
+        starts = frozenset(token.content[0] for token in added if not token.single_word)
+        return cls(starts, frozenset(signs if words else ()))
+
+
+def family_of(tokenizer: Any) -> Family | None:
+    """How this tokenizer may be cut; None where its texts must stay whole."""
+    if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
+        return None
+    backend = tokenizer.backend_tokenizer
+    model = type(backend.model).__name__
+    if backend.pre_tokenizer is None:
+        return None
+    splitter = json.loads(backend.pre_tokenizer.__getstate__())
+    if (type(backend.normalizer).__name__, splitter["type"], model) == (
+        "BertNormalizer",
+        "BertPreTokenizer",
+        "WordPiece",
+    ):
+        return "separators"
+    steps = splitter.get("pretokenizers", [splitter])
+    kinds = {step.get("type") for step in steps}
+    splits_at_blanks = all(step.get("split", True) for step in steps if step.get("type") == "Metaspace")
+    byte_level = kinds == {"ByteLevel"} and all(step.get("use_regex", True) for step in steps)
+    sentence_piece = "Metaspace" in kinds and kinds <= {"Metaspace", "WhitespaceSplit", "Punctuation"}
+    if (byte_level and model == "BPE") or (sentence_piece and splits_at_blanks):
+        return "blanks"
+    return None
+
+
+def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] | None:
+    """The parts of each column; None where a place does not stand free."""
+    if any(start in text for text in wordings.texts for start in added.starts):
+        return None
+    if family == "blanks" and " " in added.joiners:
+        return None
+    edges = {edge for forms in wordings.forms for form in forms for edge in (form[:1], form[-1:])}
+    # A mark or an invisible character at the edge of a form could join what stands beside it.
+    if not all(_is_solid(edge) for edge in edges if edge):
+        return None
+    columns = []
+    for column in range(len(wordings.texts)):
+        made = (
+            _at_separators(wordings, column, added.joiners)
+            if family == "separators"
+            else _before_blanks(wordings, column)
+        )
+        if made is None:
+            return None
+        columns.append(made)
+    return columns
+
+
+def _places(wordings: Wordings, column: int) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Start, end and all forms of each place of a column."""
+    probe = () if wordings.probe is None else (wordings.probe,)
+    spans = wordings.words[column].spans
+    for (of, word), forms in zip(wordings.places, wordings.forms, strict=True):
+        if of == column:
+            yield (*spans[word], (*forms, *probe))
+
+
+def _at_separators(wordings: Wordings, column: int, joiners: Collection[str]) -> Column | None:
+    text, end = wordings.texts[column], 0
+    fixed, choices = [], []
+    for start, next_end, forms in _places(wordings, column):
+        beside = text[max(0, start - 1) : start] + text[next_end : next_end + 1]
+        if not all(_is_separator(sign) and sign not in joiners for sign in beside):
+            return None
+        fixed.append(text[end:start])
+        choices.append(forms)
+        end = next_end
+    return Column(tuple(fixed), tuple(choices), text[end:])
+
+
+def _before_blanks(wordings: Wordings, column: int) -> Column | None:
+    text, end = wordings.texts[column], 0
+    cuts = [at for at in range(1, len(text) - 1) if _is_cut(text, at)]
+    fixed, choices, passed = [], [], 0
+    for start, word_end, forms in _places(wordings, column):
+        while passed < len(cuts) and cuts[passed] < start:
+            passed += 1
+        left = cuts[passed - 1] if passed else 0
+        right = cuts[passed] if passed < len(cuts) else len(text)
+        if left < end or right < word_end:  # two places between two cuts, or a word with a blank inside
+            return None
+        before, after = text[left:start], text[word_end:right]
+        # A deleted word takes one blank along, as `Wordings.write` has it.
+        written = tuple((before[:-1] if not form and before.endswith(" ") else before) + form + after for form in forms)
+        if left and any(part and not _is_cut(part + "x", 0) for part in written):
+            return None  # what clings to a deleted word would cling to the word before it
+        fixed.append(text[end:left])
+        choices.append(written)
+        end = right
+    return Column(tuple(fixed), tuple(choices), text[end:])
+
+
+def _is_cut(text: str, at: int) -> bool:
+    return text[at] == " " and not text[at + 1].isspace() and not (at and text[at - 1].isspace())
+
+
+def _is_separator(character: str) -> bool:
+    if character in " \t\n\r" or (character.isascii() and character in string.punctuation):
+        return True
+    category = unicodedata.category(character)
+    return category == "Zs" or category.startswith("P")
+
+
+def _is_solid(character: str) -> bool:
+    return (character.isascii() and character.isalnum()) or unicodedata.category(character)[0] not in "MCZ"

@@ -1,0 +1,194 @@
+"""`TokenTable`: choice rows of many examples to token rows, by gathers and sums on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unshaken.wordings.choices import Array
+from unshaken.wordings.rows import Rows
+
+FIXED = -1  # a slot that no place chooses
+SPECIAL = -1  # a slot of no column, which truncation spares
+CELLS = 1 << 20  # tokens or slots that are worked on at once, to bound memory
+
+
+@dataclass(frozen=True)
+class Template:
+    """The special tokens around the columns, and the type of each column's own tokens."""
+
+    specials: tuple[tuple[list[int], list[int]], ...]  # tokens and types before each column, and after the last
+    kinds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokenizer: Any, columns: int) -> Template | None:
+        """None where it cannot be read off a sample."""
+        body = tokenizer("a", add_special_tokens=False)["input_ids"]
+        sample = tokenizer(*["a"] * columns)
+        ids = sample["input_ids"]
+        if len(body) != 1 or ids.count(body[0]) != columns:
+            return None
+        types = sample.get("token_type_ids") or [0] * len(ids)
+        specials: list[tuple[list[int], list[int]]] = [([], [])]
+        kinds = []
+        for token, kind in zip(ids, types, strict=True):
+            if token == body[0]:
+                kinds.append(kind)
+                specials.append(([], []))
+            else:
+                specials[-1][0].append(token)
+                specials[-1][1].append(kind)
+        return cls(tuple(specials), tuple(kinds))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the tokens of one example are put together: slots in reading order, each with one token list a choice."""
+
+    slots: Array  # (slots, 4): first of its entries, the place that chooses or FIXED, column or SPECIAL, token type
+    entries: Array  # (entries,) number of a token list; choices with equal tokens have equal numbers
+    starts: Array  # (lists + 1,) where each token list begins
+    tokens: Array  # all token lists end to end
+    counts: Array  # (places,) choices of each place, the probe included
+    specials: int  # special tokens
+    longest: int  # other tokens of the longest wording
+
+    def canonical(self, rows: Array) -> Array:
+        """Rows with equal tokens made equal: two substitutes unknown to the tokenizer are one and the same."""
+        return np.asarray(self._aliases[self._offsets + rows % self.counts])
+
+    @cached_property
+    def _offsets(self) -> Array:
+        return np.asarray(np.cumsum(self.counts) - self.counts)
+
+    @cached_property
+    def _aliases(self) -> Array:
+        """For each choice of each place, the first with the same tokens."""
+        aliases: list[int] = []
+        for first, count in zip(self.slots[self.slots[:, 1] != FIXED, 0].tolist(), self.counts.tolist(), strict=True):
+            seen: dict[int, int] = {}
+            lists = self.entries[first : first + count].tolist()
+            aliases.extend(seen.setdefault(number, choice) for choice, number in enumerate(lists))
+        return np.array(aliases, np.int16)
+
+
+class TokenTable:
+    """The recipes of some examples as tensors.
+
+    Args:
+        recipes: One for each example.
+        columns: Texts of an example.
+        room: Most tokens of a row, special ones apart; pairs lose tokens of the longer text first, as tokenizers do it.
+        pad: Token and type of padding.
+        device: Where the table lives and rows are made.
+    """
+
+    def __init__(
+        self,
+        recipes: Sequence[Recipe],
+        *,
+        columns: int,
+        room: int,
+        pad: tuple[int, int],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.device = torch.device(device)
+        self.pad = pad
+        self.places = max((len(recipe.counts) for recipe in recipes), default=0)
+        self.longest = max((recipe.specials + min(room, recipe.longest) for recipe in recipes), default=0)
+        lists = np.cumsum([0, *(len(recipe.starts) - 1 for recipe in recipes)])
+        entries = np.cumsum([0, *(len(recipe.entries) for recipe in recipes)])
+        tokens = np.cumsum([0, *(len(recipe.tokens) for recipe in recipes)])
+        width = max((len(recipe.slots) for recipe in recipes), default=0) or 1
+        nothing = (entries[-1], FIXED, SPECIAL, 0)  # a last entry, the empty list
+        slots = np.full((len(recipes), width, 4), nothing, np.int64)
+        counts = np.ones((len(recipes), self.places), np.int64)
+        for row, recipe in enumerate(recipes):
+            slots[row, : len(recipe.slots)] = recipe.slots
+            slots[row, : len(recipe.slots), 0] += entries[row]
+            counts[row, : len(recipe.counts)] = recipe.counts
+        slots[..., 1][slots[..., 1] == FIXED] = self.places  # a column of zeros that is put beside the choices
+        numbered = [recipe.entries + first for recipe, first in zip(recipes, lists, strict=False)]
+        starts = [recipe.starts[:-1] + first for recipe, first in zip(recipes, tokens, strict=False)]
+        self._first, self._place, self._column, self._kind = (self._tensor(slots[..., part]) for part in range(4))
+        self._counts = self._tensor(counts)
+        self._entries = self._tensor(np.concatenate([*numbered, lists[-1:]]))
+        self._starts = self._tensor(np.concatenate([*starts, tokens[-1:]]))
+        self._lengths = self._tensor(np.concatenate([*(np.diff(recipe.starts) for recipe in recipes), [0]]))
+        self._tokens = self._tensor(np.concatenate([*(recipe.tokens for recipe in recipes), [pad[0]]]))
+        self._columns = columns
+        # Most tables hold no wording that is too long, and need no clipping.
+        self._room = room if any(recipe.longest > room for recipe in recipes) else None
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
+
+    def lists(self, owner: Tensor, choices: Tensor) -> Tensor:
+        """The token list that each slot takes. Wordings with equal lists have equal tokens.
+
+        Args:
+            owner: The example of each row. (n,)
+            choices: The choices of each row, in any integer type. (n, places)
+        """
+        picked = torch.cat([choices.long() % self._counts[owner], owner.new_zeros(len(owner), 1)], 1)
+        return self._entries[self._first[owner] + picked.gather(1, self._place[owner])]
+
+    def row_lengths(self, owner: Tensor, lists: Tensor) -> Tensor:
+        """Tokens of each row. (n,)"""
+        return self._kept(owner, lists).sum(1)
+
+    def batch(self, owner: Tensor, choices: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Token ids, token types and mask of rows, padded to `width`. Each (n, width)"""
+        lists = self.lists(owner, choices)
+        kept = self._kept(owner, lists)
+        ends = kept.cumsum(1)
+        at = torch.arange(width, device=self.device).expand(len(owner), width).contiguous()
+        mask = at < ends[:, -1:]
+        slot = torch.searchsorted(ends, at, right=True).clamp_max(ends.shape[1] - 1)  # the slot that each token is of
+        within = at - (ends - kept).gather(1, slot)
+        source = (self._starts[lists.gather(1, slot)] + within).masked_fill(~mask, len(self._tokens) - 1)
+        types = self._kind[owner].gather(1, slot).masked_fill(~mask, self.pad[1])
+        return self._tokens[source], types, mask
+
+    def rows(self, owner: Array, choices: Array) -> Rows:
+        """Token rows without padding, on the host."""
+        ids, types, lengths = [], [], []
+        step = max(1, CELLS // max(1, self.longest, self._first.shape[1]))
+        for start in range(0, len(owner), step):
+            of = torch.from_numpy(owner[start : start + step]).to(self.device)
+            chosen = torch.from_numpy(np.ascontiguousarray(choices[start : start + step])).to(self.device)
+            tokens, kinds, mask = self.batch(of, chosen, self.longest)
+            ids.append(tokens[mask].cpu().numpy().astype(np.int32))
+            types.append(kinds[mask].cpu().numpy().astype(np.int8))
+            lengths.append(mask.sum(1).cpu().numpy())
+        return Rows(ids=np.concatenate(ids), types=np.concatenate(types), lengths=np.concatenate(lengths))
+
+    def _kept(self, owner: Tensor, lists: Tensor) -> Tensor:
+        """How many tokens of each slot's list stay: truncation clips the last slots of a column. (n, slots)"""
+        lengths = self._lengths[lists]
+        if self._room is None:
+            return lengths
+        column = self._column[owner]
+        own = [lengths.where(column == number, 0) for number in range(self._columns)]
+        kept = lengths.where(column == SPECIAL, 0)
+        for part, room in zip(own, _rooms([part.sum(1) for part in own], self._room), strict=True):
+            before = part.cumsum(1) - part
+            kept += part.minimum((room[:, None] - before).clamp_min(0))
+        return kept
+
+
+def _rooms(totals: list[Tensor], room: int) -> list[Tensor]:
+    """How many tokens of each column stay: `longest_first`, as the tokenizers library does it."""
+    if len(totals) == 1:
+        return [totals[0].clamp_max(room)]
+    shorter, longer = torch.minimum(*totals), torch.maximum(*totals)
+    both = 2 * shorter > room  # neither fits beside the other: they share the room, the longer has the odd token
+    first, second = shorter.clamp_max(room // 2), longer.minimum((room - shorter).masked_fill(both, room - room // 2))
+    first_is_shorter = totals[0] <= totals[1]
+    return [first.where(first_is_shorter, second), second.where(first_is_shorter, first)]

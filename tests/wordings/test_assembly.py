@@ -1,0 +1,174 @@
+"""Tokens of rewordings put together from parts are the tokenizer's own, on real and on strange texts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from unshaken.embedded import minilm_path
+from unshaken.substitutions import Dictionary, Substitutions, WordNet
+from unshaken.substitutions.words import segment
+from unshaken.tasks import load_task
+from unshaken.wordings import PROBE, Recipe, TokenAssembler, Wordings
+from unshaken.wordings.cuts import family_of
+
+ENTRIES = {"good": ["great", "un-believably fine", "😀"], "film": ["movie", "motion picture"], "bad": ["Schöne", "好"]}
+STRANGE = (
+    "GOOD film😀, a bad film",
+    "a\u200bgood film",
+    "good\u0301 film; Bad-good 'film'",
+    "[MASK] good film [SEP] bad",
+    "",
+    "好film好 good",
+    "👍🏽good film👍🏽",
+    "good  film\n\tbad ",
+)
+CORPUS = ["a good film, and a bad plot", "great movies (not good) are un-believably fine; film", "motion picture 'bad'"]
+
+
+@cache
+def reviews() -> list[str]:
+    return [example.texts[0] for example in load_task("rotten-tomatoes").train[:48]]
+
+
+@cache
+def tokenizer(kind: str) -> Any:
+    if kind == "bert":
+        return AutoTokenizer.from_pretrained(str(minilm_path()))
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    if kind == "byte-level":
+        backend = Tokenizer(models.BPE(unk_token="<unk>"))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer: Any = trainers.BpeTrainer(
+            vocab_size=600, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        )
+    else:
+        backend = Tokenizer(models.Unigram())
+        backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("  ", " ")])
+        backend.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=special, unk_token="<unk>")
+    backend.train_from_iterator([*CORPUS, *reviews()], trainer)
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
+
+
+KINDS = ("bert", "byte-level", "sentence-piece")
+
+
+def wordings_of(texts: tuple[str, ...], substitutions: Substitutions, probe: str | None = None) -> Wordings:
+    made = Wordings.of(texts, [substitutions.for_text(segment(text)) for text in texts])
+    return Wordings(texts=made.texts, places=made.places, forms=made.forms, probe=probe)
+
+
+def assert_exact(examples: list[Wordings], max_length: int, kind: str = "bert") -> list[Recipe | None]:
+    """Both ways to token rows, ragged and padded, against the tokenizer on whole texts."""
+    own = tokenizer(kind)
+    assembler = TokenAssembler(own, len(examples[0].texts), max_length)
+    recipes = assembler.recipes(examples)
+    rng = np.random.default_rng(0)
+    sizes = np.concatenate([example.sizes for example in examples])
+    choices = rng.integers(0, sizes, size=(4, len(sizes)))
+    ends = np.cumsum([len(example) for example in examples])[:-1]
+    texts = [example.write(row) for all in choices for example, row in zip(examples, np.split(all, ends), strict=True)]
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    whole = own(*columns, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    built = assembler.inputs(examples, recipes, choices)
+    for name in whole:
+        assert torch.equal(built[name], whole[name]), name
+
+    known = [(example, recipe) for example, recipe in zip(examples, recipes, strict=True) if recipe is not None]
+    if known:
+        table = assembler.table([recipe for _, recipe in known])
+        owner = np.repeat(np.arange(len(known)), 3)
+        rows = np.zeros((len(owner), table.places), np.int16)
+        for number, of in enumerate(owner):
+            example = known[of][0]
+            lowest = 0 if example.probe is None else PROBE
+            rows[number, : len(example)] = rng.integers(lowest, example.sizes)
+        texts = [known[of][0].write(row[: len(known[of][0])]) for of, row in zip(owner, rows, strict=True)]
+        expected = own(*[list(column) for column in zip(*texts, strict=True)], truncation=True, max_length=max_length)
+        ragged = table.rows(owner, rows)
+        assert ragged.lengths.tolist() == [len(ids) for ids in expected["input_ids"]]
+        assert ragged.ids.tolist() == [token for ids in expected["input_ids"] for token in ids]
+        if "token_type_ids" in expected:
+            assert ragged.types.tolist() == [kind for kinds in expected["token_type_ids"] for kind in kinds]
+    return recipes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("max_length", [13, 64])
+@pytest.mark.parametrize("pair", [False, True])
+def test_real_reviews(pair: bool, max_length: int, kind: str) -> None:
+    texts, words = reviews(), WordNet()
+    rows = [(text, other) for text, other in zip(texts, texts[1:] + texts[:1], strict=True)]
+    probe = tokenizer(kind).unk_token
+    recipes = assert_exact([wordings_of(row if pair else row[:1], words, probe) for row in rows], max_length, kind)
+    put_together = sum(recipe is not None for recipe in recipes)
+    assert put_together > 0.7 * len(recipes)  # otherwise nothing was tested
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deleted_words(kind: str) -> None:
+    recipes = assert_exact([wordings_of((text,), WordNet(), "") for text in reviews()], 64, kind)
+    assert sum(recipe is not None for recipe in recipes) > 0.3 * len(recipes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strange_texts_in_one_batch_with_plain_ones(kind: str) -> None:
+    words = Dictionary(entries=ENTRIES)
+    examples = [wordings_of((text,), words) for text in (*STRANGE, "a good film", "nothing here")]
+    known = [recipe is not None for recipe in assert_exact(examples, 16, kind)]
+    assert known[-2:] == [True, True]
+    if kind == "bert":
+        assert not known[STRANGE.index("[MASK] good film [SEP] bad")]
+    assert_exact([wordings_of((text, "a bad film"), words) for text in STRANGE], 10, kind)
+
+
+PARTS = st.one_of(
+    st.sampled_from(["good", "Film", "BAD", " ", " ", ", ", "-", "😀", "\u0301", "\u200b", "好", "[SEP]", "n't", "\n"]),
+    st.sampled_from([" good", " film", " bad", "<s>", "'s", ".", "  "]),
+    st.text(max_size=4),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    texts=st.lists(st.lists(PARTS, max_size=12).map("".join), min_size=1, max_size=4),
+    pair=st.booleans(),
+    kind=st.sampled_from(KINDS),
+    max_length=st.integers(7, 24),
+    probe=st.sampled_from([None, "", "unknown"]),
+)
+def test_any_text(texts: list[str], pair: bool, kind: str, max_length: int, probe: str | None) -> None:
+    words = Dictionary(entries=ENTRIES)
+    rows = [(text, "a good plot, bad") if pair else (text,) for text in texts]
+    assert_exact([wordings_of(row, words, probe) for row in rows], max_length, kind)
+
+
+def test_equal_tokens_are_one_choice() -> None:
+    words = Dictionary(entries={"good": ["great", "\u2603\u2603\u2603", "\u2602\u2602\u2602", "GREAT"]})
+    example = wordings_of(("a good film",), words, "[UNK]")
+    (recipe,) = TokenAssembler(tokenizer("bert"), 1, 16).recipes([example])
+    assert recipe is not None
+    # great and GREAT are one to an uncased tokenizer, and both runs of signs are unknown, as the probe is
+    assert recipe.canonical(np.array([[0], [1], [2], [3], [4], [PROBE]])).ravel().tolist() == [0, 1, 2, 2, 1, 2]
+
+
+def test_which_tokenizers_are_cut() -> None:
+    assert [family_of(tokenizer(kind)) for kind in KINDS] == ["separators", "blanks", "blanks"]
+    left = AutoTokenizer.from_pretrained(str(minilm_path()), truncation_side="left")
+    assert family_of(left) is None
+    backend = Tokenizer(models.WordLevel({"good": 0, "<unk>": 1}, unk_token="<unk>"))
+    assert family_of(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")) is None
