@@ -160,7 +160,7 @@ class TokenTable:
         """Token rows without padding, on the host."""
         ids, types, lengths = [], [], []
         step = max(1, CELLS // max(1, self.longest, self._first.shape[1]))
-        for start in range(0, len(owner), step):
+        for start in range(0, max(1, len(owner)), step):  # once even without rows, for the shapes
             of = torch.from_numpy(owner[start : start + step]).to(self.device)
             chosen = torch.from_numpy(np.ascontiguousarray(choices[start : start + step])).to(self.device)
             tokens, kinds, mask = self.batch(of, chosen, self.longest)
