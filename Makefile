@@ -8,10 +8,10 @@ JOBS ?= 2
 .PHONY: demo test test-plain-kernels lint clean
 
 # The tested set of versions. torch comes first, so that its CPU build is taken where pip knows one.
-$(VENV)/.done-%: pyproject.toml constraints.txt
+$(VENV)/.done-%: pyproject.toml experiments/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]' -e ./experiments
 	touch $@
 
 demo: $(VENV)/.done-demo,report

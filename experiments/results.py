@@ -19,10 +19,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from unshaken.recipes import Cell, Job, Outcome, Recipe, cells, load_outcomes, load_recipe, markdown, plan, recipe_names
-from unshaken.recipes.results import settings_line
-from unshaken.recipes.runs import read_outcomes
-from unshaken.recipes.table import star_counts
+from unshaken_experiments import (
+    Cell,
+    Job,
+    Outcome,
+    Recipe,
+    cells,
+    load_outcomes,
+    load_recipe,
+    markdown,
+    plan,
+    recipe_names,
+)
+from unshaken_experiments.results import settings_line
+from unshaken_experiments.runs import read_outcomes
+from unshaken_experiments.table import star_counts
 
 HERE = Path(__file__).resolve().parent / "reproduce"
 IMAGES = HERE.parent.parent / "docs" / "images" / "results"
@@ -383,8 +394,8 @@ def collect(folders: list[str]) -> None:
 
 
 def figures() -> None:
-    from unshaken.recipes.drawing import draw
     from unshaken.reports.figures import save_figure
+    from unshaken_experiments.drawing import draw
 
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name in recipe_names():

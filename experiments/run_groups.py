@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from results import groups, kept
-
 from unshaken.errors import UnshakenError
 from unshaken.files import locked
 from unshaken.names import nearest
-from unshaken.recipes import Place
-from unshaken.recipes.schedule import Task, merge, side_by_side
+from unshaken_experiments import Place
+from unshaken_experiments.schedule import Task, merge, side_by_side
 
 
 def main() -> None:

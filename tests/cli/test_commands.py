@@ -69,6 +69,20 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_recipes_say_what_to_install():
+    """Both commands, in a process that cannot see the package."""
+    program = (
+        "import sys; sys.modules['unshaken_experiments'] = None\n"
+        "import importlib.util as u; real = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'unshaken_experiments' else real(name, *more)\n"
+        "from unshaken.cli import main; main()"
+    )
+    for words in (["reproduce", "rift-table-1", "--seeds", "0"], ["reproduce"], ["list", "recipes"]):
+        done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "pip install ./experiments" in complaint(done.stderr)
+
+
 def test_help_names_every_command(monkeypatch, capsys):
     code, out, _ = run(monkeypatch, capsys, "--help")
     assert code == 0

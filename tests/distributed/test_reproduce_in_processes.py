@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
 from small_world import make_world
 
 from unshaken.processes import Shard, alone
-from unshaken.recipes import load_recipe, plan
+from unshaken_experiments import load_recipe, plan
 
 
 def numbers(out: Path) -> dict[str, Any]:

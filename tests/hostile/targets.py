@@ -249,8 +249,8 @@ def attack_results(data: bytes) -> None:
 
 def recipe(data: bytes) -> None:
     """A recipe that is read can be planned and shown; planning builds every connection and defence it names."""
-    from unshaken.recipes import load_recipe, plan
-    from unshaken.recipes.results import save_results
+    from unshaken_experiments import load_recipe, plan
+    from unshaken_experiments.results import save_results
 
     with stored("mine.toml", data) as path:
         found = load_recipe(path)
@@ -259,7 +259,7 @@ def recipe(data: bytes) -> None:
 
 
 def outcome(data: bytes) -> None:
-    from unshaken.recipes.runs import load_outcome
+    from unshaken_experiments.runs import load_outcome
 
     with stored("run-s0-0123456789ab.json", data) as path:
         found = load_outcome(path)
@@ -464,7 +464,7 @@ epochs = 3
 def _outcome_seed() -> bytes:
     from dataclasses import asdict
 
-    from unshaken.recipes.runs import Measured, Outcome, Run, Settings
+    from unshaken_experiments.runs import Measured, Outcome, Run, Settings
 
     measured = Measured(held="01?1", majority=0.5, data="ab", group_names=("word", "human"), groups="0110")
     run = Run(encoder="minilm", seed=0, settings=Settings(task="sst2"))

@@ -18,6 +18,7 @@ import torch
 from report_parts import made_evaluation, run, save_model, tiny_model
 
 import unshaken
+import unshaken_experiments
 from unshaken import Victim
 from unshaken.attacks import ATTACKS
 from unshaken.cli import main
@@ -25,12 +26,12 @@ from unshaken.connections import Connection
 from unshaken.defences import parse as parse_defence
 from unshaken.errors import UnshakenError
 from unshaken.names import build
-from unshaken.recipes import load_recipe, plan
-from unshaken.recipes.inputs import attack_of, substitutions_of, training_rows
 from unshaken.reports import Report
 from unshaken.solvers import SOLVERS
+from unshaken_experiments import load_recipe, plan
+from unshaken_experiments.inputs import attack_of, substitutions_of, training_rows
 
-SOURCE = Path(unshaken.__file__).parent
+SOURCES = [Path(package.__file__).parent for package in (unshaken, unshaken_experiments)]
 
 # ------------------------------------------------------------------------------------------------- the source itself
 
@@ -54,8 +55,11 @@ IMPORTERS = {
 
 @functools.cache
 def trees() -> list[tuple[str, ast.Module]]:
-    paths = sorted(SOURCE.rglob("*.py"))
-    return [(path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
+    return [
+        (path.relative_to(folder).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for folder in SOURCES
+        for path in sorted(folder.rglob("*.py"))
+    ]
 
 
 def calls() -> Iterator[tuple[str, str, ast.Call]]:
@@ -220,7 +224,7 @@ def test_a_recipe_names_no_substitution_file_and_no_model(name: str) -> None:
     "part", ["../../../tmp/x", "/etc/x", "..", "a/b", "a\\b", "\x00", "CON", "." * 300, "😀" * 200]
 )
 def test_results_of_a_run_stay_in_their_folder(tmp_path: Path, part: str) -> None:
-    from unshaken.recipes.runs import Outcome, Run, Settings
+    from unshaken_experiments.runs import Outcome, Run, Settings
 
     run = Run(encoder=part, seed=0, settings=Settings(task=part, defence=part, connection=part, layers=part))
     assert Outcome(run=run).save(tmp_path).parent == tmp_path

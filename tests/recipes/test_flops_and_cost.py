@@ -8,11 +8,11 @@ from transformers import BertConfig, BertForSequenceClassification
 from unshaken import Connection, Victim, connect
 from unshaken.attacks import PWWS, Genetic, Greedy, SearchAttack, TextFooler
 from unshaken.examples import Example, Examples
-from unshaken.recipes.cost import cost_factors, queries_to_the_end
-from unshaken.recipes.flops import count_gflops
-from unshaken.recipes.runs import make_settings
 from unshaken.solvers import Anderson, GradientDescent
 from unshaken.substitutions import Dictionary
+from unshaken_experiments.cost import cost_factors, queries_to_the_end
+from unshaken_experiments.flops import count_gflops
+from unshaken_experiments.runs import make_settings
 
 LAYERS, HIDDEN, INNER, TOKENS = 4, 128, 512, 128
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from small_world import RECIPE, make_world
 
-from unshaken.recipes import Job, Measure, Outcome, Place, Run, parse_recipe, plan, schedule
-from unshaken.recipes.runs import OUT_OF_MEMORY
+from unshaken_experiments import Job, Measure, Outcome, Place, Run, parse_recipe, plan, schedule
+from unshaken_experiments.runs import OUT_OF_MEMORY
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GROUPS = """

@@ -12,9 +12,9 @@ from unshaken.attacks import ATTACKS
 from unshaken.connections import parse as parse_connection
 from unshaken.defences import parse as parse_defence
 from unshaken.names import build
-from unshaken.recipes.recipe import Column, Method, Number, Recipe, load_recipe, recipe_names
-from unshaken.recipes.runs import Run, Settings
 from unshaken.tasks import PROTOCOLS, TASKS
+from unshaken_experiments.recipe import Column, Method, Number, Recipe, load_recipe, recipe_names
+from unshaken_experiments.runs import Run, Settings
 
 PAPER_RECIPES = {name: load_recipe(name) for name in recipe_names() if name.startswith(("im-bert-", "rift-"))}
 EACH = pytest.mark.parametrize("recipe", PAPER_RECIPES.values(), ids=PAPER_RECIPES)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from unshaken.cli import app
 from unshaken.errors import UnshakenError
-from unshaken.recipes import (
+from unshaken_experiments import (
     Measure,
     Measured,
     Outcome,
@@ -31,9 +31,9 @@ from unshaken.recipes import (
     tidy,
     unfinished,
 )
-from unshaken.recipes.inputs import attack_of, substitutions_of, training_rows
-from unshaken.recipes.runs import OUT_OF_MEMORY, make_settings
-from unshaken.recipes.table import Cell, star_counts, starred
+from unshaken_experiments.inputs import attack_of, substitutions_of, training_rows
+from unshaken_experiments.runs import OUT_OF_MEMORY, make_settings
+from unshaken_experiments.table import Cell, star_counts, starred
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_what_is_finished_is_not_done_again(finished: tuple[Place, list[Outcome]
         job for job in plan([load_recipe(place.out.parent / "small.toml")], "tiny") if job.run.settings.layers is None
     ]
     assert unfinished(jobs, place) == []
-    monkeypatch.setattr("unshaken.recipes.work._train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("unshaken_experiments.work._train", lambda *_: pytest.fail("trained again"))
     again = carry_out(jobs[0].run, jobs[0].measures, place)
     assert again.measured == next(outcome for outcome in outcomes if outcome.run == jobs[0].run).measured
 
@@ -474,8 +474,8 @@ def test_waiting_is_not_ended_by_the_error_of_an_earlier_command(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leader of several processes: a run that failed before is being done again by another process."""
-    from unshaken.cli.reproduce import _wait_for_others, _written
     from unshaken.display import Console
+    from unshaken_experiments.command import _wait_for_others, _written
 
     job = plan([load_recipe(world / "small.toml")], "tiny")[0]
     place = Place(encoders={}, data=None, out=tmp_path)

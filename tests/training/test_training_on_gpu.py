@@ -51,7 +51,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Any, tokenizer:
 
 
 def test_equal_runs_give_equal_bytes(tmp_path: Any, tokenizer: Any) -> None:
-    from unshaken.recipes.determinism import make_deterministic
+    from unshaken.training.determinism import make_deterministic
 
     make_deterministic()
     try:

@@ -15,7 +15,7 @@ from unshaken.cli.evaluate import evaluate
 from unshaken.cli.leaderboard import leaderboard
 from unshaken.cli.listing import list_names
 from unshaken.cli.report import report
-from unshaken.cli.reproduce import reproduce
+from unshaken.cli.reproduce import add_reproduce
 from unshaken.cli.train import train
 from unshaken.errors import UnshakenError
 
@@ -26,8 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, attack, evaluate, report, reproduce, doctor):
+for command in (demo, train, attack, evaluate, report, doctor):
     app.command()(command)
+add_reproduce(app)
 app.command(name="list")(list_names)
 app.add_typer(leaderboard)
 

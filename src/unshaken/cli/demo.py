@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from unshaken.recipes.fine_tuning import FineTuned
+    from unshaken.training.fine_tuning import FineTuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ def demo(
     from unshaken.embedded import minilm_path
     from unshaken.errors import UnshakenError
     from unshaken.evaluation import merge
-    from unshaken.recipes.fine_tuning import MINILM, Plan, fine_tune
     from unshaken.reports.model_card import save_model_card
+    from unshaken.training.fine_tuning import MINILM, Plan, fine_tune
 
     transformers.logging.disable_progress_bar()  # the bars below are enough
     if (out / "report.json").exists():

@@ -38,8 +38,8 @@ def doctor(
         residual_curves,
     )
     from unshaken.display import Console
-    from unshaken.recipes.fine_tuning import ensure_padding
     from unshaken.solvers import Anderson, GradientDescent
+    from unshaken.training.fine_tuning import ensure_padding
 
     console = Console()
     network, tokenizer = _load(model)
@@ -97,7 +97,7 @@ def _load(name: str) -> tuple[Any, Any]:
     import transformers
 
     from unshaken.pretrained import load
-    from unshaken.recipes.fine_tuning import resolve_model
+    from unshaken.training.fine_tuning import resolve_model
 
     source = resolve_model(name)
     transformers.logging.set_verbosity_error()

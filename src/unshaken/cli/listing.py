@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from unshaken.cli.reproduce import PACKAGE, require_experiments
 from unshaken.names import lookup
 
 KINDS = {
@@ -16,7 +17,7 @@ KINDS = {
     "defences": ("unshaken.defences", "DEFENCES"),
     "gradients": ("unshaken.connections", "GRADIENTS"),
     "protocols": ("unshaken.tasks", "PROTOCOLS"),
-    "recipes": ("unshaken.recipes", "RECIPES"),
+    "recipes": (PACKAGE, "RECIPES"),
     "solvers": ("unshaken.solvers", "SOLVERS"),
     "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS"),
     "tasks": ("unshaken.tasks", "TASKS"),
@@ -32,6 +33,8 @@ def list_names(kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KIND
     from unshaken.display import Console
 
     module, name = lookup("kind", kind, KINDS)
+    if module == PACKAGE:
+        require_experiments()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for key, value in sorted(getattr(importlib.import_module(module), name).items()):
         table.add_row(key, _first_line(value))

@@ -70,9 +70,9 @@ def train(
     from unshaken.defences import parse
     from unshaken.display import Console
     from unshaken.processes import Shard
-    from unshaken.recipes.determinism import make_deterministic
-    from unshaken.recipes.fine_tuning import Plan, fine_tune
     from unshaken.tasks import leakage, load_task
+    from unshaken.training.determinism import make_deterministic
+    from unshaken.training.fine_tuning import Plan, fine_tune
 
     if deterministic:
         make_deterministic()

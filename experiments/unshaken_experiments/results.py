@@ -10,9 +10,9 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.files import write_json, write_text
-from unshaken.recipes.recipe import Recipe
-from unshaken.recipes.runs import Outcome
-from unshaken.recipes.table import Cell, cells, markdown, mean_of, star_counts
+from unshaken_experiments.recipe import Recipe
+from unshaken_experiments.runs import Outcome
+from unshaken_experiments.table import Cell, cells, markdown, mean_of, star_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,8 @@ def save_results(
         ),
     ]
     if recipe.figure is not None:
-        from unshaken.recipes.drawing import draw
         from unshaken.reports.figures import save_figure
+        from unshaken_experiments.drawing import draw
 
         figure = draw(recipe, outcomes, encoder, found, seeds=seeds, changes=changes)
         if figure is not None:

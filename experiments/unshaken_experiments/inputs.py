@@ -9,7 +9,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.recipes.runs import COUNTER_FITTED, Measure, Run, Settings
+from unshaken_experiments.runs import COUNTER_FITTED, Measure, Run, Settings
 
 COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 WITHOUT_FILES = ("wordnet", "typos")  # substitution sets that read nothing a recipe could choose

@@ -9,10 +9,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from unshaken.evaluation.statistics import benjamini_hochberg, over_seeds_and_examples, wilson
-from unshaken.recipes.recipe import Column, Method, Number, Recipe
-from unshaken.recipes.runs import Measured, Outcome
-from unshaken.recipes.schedule import at_most
 from unshaken.reports.views import escape_markdown
+from unshaken_experiments.recipe import Column, Method, Number, Recipe
+from unshaken_experiments.runs import Measured, Outcome
+from unshaken_experiments.schedule import at_most
 
 DRAWN = "in the figure"  # no number
 SEEDS_FOR_A_CLAIM = 3

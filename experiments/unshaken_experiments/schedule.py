@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken.recipes.inputs import parse_parts
-from unshaken.recipes.recipe import Recipe
-from unshaken.recipes.runs import Measure, Outcome, Run
-from unshaken.recipes.work import Place, carry_out
+from unshaken_experiments.inputs import parse_parts
+from unshaken_experiments.recipe import Recipe
+from unshaken_experiments.runs import Measure, Outcome, Run
+from unshaken_experiments.work import Place, carry_out
 
 Report = Callable[[int, int, Run, Outcome], None]  # (done, all, run, outcome)
 

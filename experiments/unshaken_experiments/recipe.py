@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from unshaken.errors import UnshakenError
 from unshaken.names import lookup, nearest
-from unshaken.recipes.runs import SETTINGS, Measure, Run, make_settings
 from unshaken.schema import decode
+from unshaken_experiments.runs import SETTINGS, Measure, Run, make_settings
 
 Number = float | tuple[float, ...]  # a mean, or a mean with its deviation
 
@@ -248,4 +248,4 @@ def parse_recipe(name: str, text: str, where: str) -> Recipe:
 
 
 def _folder() -> Any:
-    return resources.files("unshaken.recipes") / "papers"
+    return resources.files("unshaken_experiments") / "papers"

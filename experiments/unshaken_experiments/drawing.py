@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unshaken.recipes.recipe import Recipe
-from unshaken.recipes.runs import Outcome
-from unshaken.recipes.table import Cell
 from unshaken.reports import figures
+from unshaken_experiments.recipe import Recipe
+from unshaken_experiments.runs import Outcome
+from unshaken_experiments.table import Cell
 
 
 def draw(

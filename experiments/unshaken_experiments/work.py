@@ -13,8 +13,8 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import read_json, write_json
-from unshaken.recipes.inputs import attack_of, build, test_rows, training_rows
-from unshaken.recipes.runs import OUT_OF_MEMORY, Measure, Measured, Outcome, Run, load_outcome
+from unshaken_experiments.inputs import attack_of, build, test_rows, training_rows
+from unshaken_experiments.runs import OUT_OF_MEMORY, Measure, Measured, Outcome, Run, load_outcome
 
 FEATURE_DIMENSIONS = 16  # of the principal components a feature map is drawn from; keeps an outcome small
 
@@ -51,7 +51,7 @@ class Place:
     def check(self) -> None:
         """A folder or encoder that is not there is a mistake of the call, not of every run."""
         from unshaken.pretrained import load
-        from unshaken.recipes.fine_tuning import resolve_model
+        from unshaken.training.fine_tuning import resolve_model
 
         if self.data is not None and not self.data.is_dir():
             raise UnshakenError(f"no such folder: {self.data}")
@@ -166,8 +166,8 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
     import torch
 
     from unshaken.evaluation.environment import environment
-    from unshaken.recipes.fine_tuning import Plan, fine_tune
     from unshaken.training import DistanceToPretrained, KeepBest
+    from unshaken.training.fine_tuning import Plan, fine_tune
 
     settings = run.settings
     train, validation = training_rows(settings, run.seed, place.data)
@@ -231,7 +231,7 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
 
 def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, place: Place) -> Outcome:
     from unshaken.attacks import Victim
-    from unshaken.recipes.flops import count_gflops
+    from unshaken_experiments.flops import count_gflops
 
     run = outcome.run
     victim = Victim.from_pretrained(str(folder), max_length=run.settings.max_length)

@@ -137,7 +137,7 @@ def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -
 def _step_callback(on_step: Callable[[int, int], None]) -> Any:
     from transformers import TrainerCallback
 
-    class Steps(TrainerCallback):  # type: ignore[misc]
+    class Steps(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             on_step(state.global_step, state.max_steps)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken.recipes.inputs import attack_of, parse_parts, test_rows, training_rows
-from unshaken.recipes.runs import Measure, Run, Settings
-from unshaken.recipes.schedule import Job
-from unshaken.recipes.work import Place
+from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_rows
+from unshaken_experiments.runs import Measure, Run, Settings
+from unshaken_experiments.schedule import Job
+from unshaken_experiments.work import Place
 
 SAMPLE = 20  # texts from which the size of a search space is taken
 
@@ -166,7 +166,7 @@ class _Clock:
             from transformers import AutoModelForSequenceClassification
 
             from unshaken.pretrained import load
-            from unshaken.recipes.fine_tuning import resolve_model
+            from unshaken.training.fine_tuning import resolve_model
 
             config = load("AutoConfig", resolve_model(self.place.encoders[encoder]))
             model = AutoModelForSequenceClassification.from_config(config)
