@@ -11,8 +11,8 @@ import pytest
 from victims import WORD_LIST, bag_victim, labelled
 
 from unshaken.attacks import PWWS, Beam, Genetic, Greedy, SearchAttack, Targeted, Transfer, Victim
-from unshaken.attacks.base import Ask, Scores, Search
 from unshaken.attacks.constraints import Candidate, Constraint
+from unshaken.attacks.questions import Ask, Scores, Search
 from unshaken.attacks.space import Space
 from unshaken.examples import Example
 from unshaken.substitutions import Dictionary

@@ -282,8 +282,8 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
     """HotFlip's promise for a substitute is the slope of the loss towards it, here by finite differences."""
     import torch
 
-    from unshaken.attacks.base import Look
     from unshaken.attacks.engine import _Engine
+    from unshaken.attacks.questions import Look
     from unshaken.substitutions.hull_builder import HullBuilder
     from unshaken.substitutions.hull_search import HullMixer
 

@@ -9,8 +9,10 @@ from unshaken.attacks.gathering import gather
 from unshaken.attacks.genetic import Genetic
 from unshaken.attacks.goals import Goal, Targeted, Untargeted
 from unshaken.attacks.pwws import PWWS
+from unshaken.attacks.questions import Ask, Look, Scores, Search
 from unshaken.attacks.random_swaps import Random
 from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.space import Space
 from unshaken.attacks.textfooler import TextFooler
 from unshaken.attacks.transfer import Transfer
 from unshaken.attacks.white_box import HotFlip, HullAttack
@@ -25,6 +27,7 @@ ATTACKS: dict[str, type[Attack]] = {
 __all__ = [
     "ATTACKS",
     "PWWS",
+    "Ask",
     "Attack",
     "AttackResult",
     "AttackResults",
@@ -35,8 +38,12 @@ __all__ = [
     "Greedy",
     "HotFlip",
     "HullAttack",
+    "Look",
     "Random",
+    "Scores",
+    "Search",
     "SearchAttack",
+    "Space",
     "Targeted",
     "TextFooler",
     "Transfer",

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from unshaken.attacks.base import Scores, Search, SearchAttack, ask_swaps
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.questions import Scores, Search, ask_swaps
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 

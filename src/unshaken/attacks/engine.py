@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.base import Look, SearchAttack
 from unshaken.attacks.constraints import check, restrict
 from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.flight import Flight
 from unshaken.attacks.input_checks import checked_input
 from unshaken.attacks.parts import parts_of
 from unshaken.attacks.progress import ProgressBar
+from unshaken.attacks.questions import Look, Searcher
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import PROBE, Space, candidates_of
 from unshaken.attacks.storage import Merged, ResultsFile
@@ -40,7 +40,7 @@ BLOCK = 64  # examples that are set up together: enough to batch tokenising and 
 
 
 def run(
-    attack: SearchAttack,
+    attack: Searcher,
     victim: Victim,
     examples: Sequence[Example],
     *,
@@ -82,7 +82,7 @@ class _Engine:
 
     def __init__(
         self,
-        attack: SearchAttack,
+        attack: Searcher,
         victim: Victim,
         frozen: tuple[int, ...],
         in_flight: int,

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, Scores, Search, SearchAttack
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.questions import Ask, Scores, Search
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 

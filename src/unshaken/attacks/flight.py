@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, Scores, Search, SearchAttack
 from unshaken.attacks.constraints import SentenceEncoder, SentenceSimilarity
+from unshaken.attacks.questions import Ask, Scores, Search, Searcher
 from unshaken.attacks.results import AttackResult, Outcome
 from unshaken.attacks.space import PROBE, Space
 from unshaken.errors import UnshakenError
@@ -24,7 +24,7 @@ class Flight:
     other examples, and hands the answers to `answer`; `ask` is then the next question, or `result` is there.
     """
 
-    def __init__(self, attack: SearchAttack, space: Space, recipe: Recipe | None, num_labels: int) -> None:
+    def __init__(self, attack: Searcher, space: Space, recipe: Recipe | None, num_labels: int) -> None:
         self.attack = attack
         self.space = space
         self.recipe = recipe

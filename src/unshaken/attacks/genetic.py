@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, Scores, Search, SearchAttack, best_of_groups
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.questions import Ask, Scores, Search, best_of_groups
 from unshaken.attacks.space import Space, ragged_arange
 from unshaken.errors import UnshakenError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Targeted
+from unshaken.attacks.questions import Searcher
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.names import nearest
@@ -13,7 +13,7 @@ from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
 
 
-def checked_input(attack: SearchAttack, victim: Victim, examples: Sequence[Example]) -> tuple[int, ...]:
+def checked_input(attack: Searcher, victim: Victim, examples: Sequence[Example]) -> tuple[int, ...]:
     """Refuse what cannot work before any query; give back the numbers of the frozen columns."""
     if not len(examples):
         raise UnshakenError("there are no examples to attack")

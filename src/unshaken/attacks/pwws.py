@@ -7,18 +7,18 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from unshaken.attacks.base import (
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.goals import Scoring
+from unshaken.attacks.questions import (
     Ask,
     Scores,
     Search,
-    SearchAttack,
     ask_one_by_one,
     ask_prefixes,
     ask_probes,
     ask_swaps,
     best_of_groups,
 )
-from unshaken.attacks.goals import Scoring
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 

@@ -7,9 +7,10 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from unshaken.attacks.base import Ask, Scores, Search, SearchAttack, ask_probes
+from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.constraints import Constraint, PartOfSpeech, SentenceSimilarity, StopWords
 from unshaken.attacks.goals import Scoring
+from unshaken.attacks.questions import Ask, Scores, Search, ask_probes
 from unshaken.attacks.space import Space, candidates_of
 from unshaken.errors import UnshakenError
 from unshaken.victims.base import Victim

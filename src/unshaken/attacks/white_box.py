@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unshaken.attacks.base import Ask, Look, Scores, Search, SearchAttack
+from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Targeted
+from unshaken.attacks.questions import Ask, Look, Scores, Search
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import Hull
