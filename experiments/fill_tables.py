@@ -169,6 +169,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attacks-cpu": attacks_cpu,
     "attacks-gpu": attacks_gpu,
     "results-totals": results.totals,
+    "results-index": results.index,
     "results-headline": results.headline,
     "results-equal-clean-minilm": lambda: results.equal_clean("minilm", "ours-connections-6"),
     "results-equal-clean-gte": lambda: results.equal_clean("gte-small", "ours-connections-12"),

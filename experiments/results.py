@@ -31,9 +31,10 @@ from unshaken_experiments import (
     plan,
     recipe_names,
 )
+from unshaken_experiments.recipe import Claim
 from unshaken_experiments.results import settings_line
 from unshaken_experiments.runs import read_outcomes
-from unshaken_experiments.table import star_counts
+from unshaken_experiments.table import judge, star_counts
 
 HERE = Path(__file__).resolve().parent / "reproduce"
 IMAGES = HERE.parent.parent / "docs" / "images" / "results"
@@ -132,14 +133,48 @@ def of(recipe: str) -> Iterator[Group]:
 # -------------------------------------------------------------------------------------------------------------- pages
 
 
+def index() -> str:
+    """Each claim of the papers with what the paper and our runs say: the way into the page."""
+    lines = [["claim", "table", "paper", "ours", "encoder", "verdict", "seeds"]]
+    lines.append(["---"] * len(lines[0]))
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        for claim in recipe.claims:
+            rows = [_judged(group, name, claim) for group in of(name)]
+            place = f"[{name}](#{name})"
+            paper = next((row[0] for row in rows if row is not None), "")
+            told = [row for row in rows if row is not None]
+            for number, (_, ours, encoder, verdict, seeds) in enumerate(told):
+                first = [claim.text, place, paper] if number == 0 else ["", "", ""]
+                lines.append([*first, ours, encoder, verdict, seeds])
+            if not told:
+                lines.append([claim.text, place, "", "", "", "not run", ""])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _judged(group: Group, name: str, claim: Claim) -> tuple[str, str, str, str, str] | None:
+    recipe = group.recipe(name)
+    if claim not in recipe.claims:  # rows or columns that the group left out
+        return None
+    by_place = _against(group, name, claim.over)
+    cell, rival = by_place[claim.method, claim.column], by_place[claim.over, claim.column]
+    if cell.gain is None:
+        return None
+    found = judge(claim, cell, rival)
+    paper = "not printed" if found.paper is None else f"{found.paper:+.1f}"
+    verdict = f"**{found.verdict}**" if found.verdict else "too few seeds"
+    return paper, _gain(cell).replace(STAR, ""), group.title, verdict, str(cell.gain_seeds)
+
+
 def sections(names: Iterable[str]) -> str:
     return "\n\n".join(section(name) for name in names)
 
 
 def section(name: str) -> str:
-    """One recipe: what it claims, a table an encoder, what it took, what was not run."""
+    """One recipe, folded: what it claims, a table an encoder, what it took, what was not run."""
     recipe = load_recipe(name)
-    lines = [f"### {recipe.title}", "", f"`{name}`. {' '.join(recipe.about.split())}", ""]
+    lines = [f'<a id="{name}"></a>', "", f"<details><summary><b>{recipe.title}</b></summary>", ""]
+    lines += [f"`{name}`. {' '.join(recipe.about.split())}", ""]
     ran = list(of(name))
     if not ran:
         lines += [f"Not run: no device time was left for it; `unshaken reproduce {name}` runs it.", ""]
@@ -147,22 +182,21 @@ def section(name: str) -> str:
         lines += [
             f"**{group.title}**",
             "",
-            markdown(group.recipe(name), found(group, name), len(recipe.seeds)),
+            markdown(group.recipe(name), found(group, name), len(recipe.seeds), group.encoder),
             "",
         ]
-        lines += [
-            *_left_out(group, recipe),
-            *_at_chance(group, name),
-            _told(group, name),
-            "",
-            f"```\n{group.command(name)}\n```",
-            "",
-        ]
+        lines += [*_left_out(group, recipe), *_at_chance(group, name)]
         if recipe.figure is not None and image(group, name).is_file():
             lines += [f"![{recipe.title}, {group.title}](images/results/{image(group, name).name})", ""]
-    lines += [f"- {note}" for note in recipe.notes]
-    lines += [f"- Not run: {absent.what}: {absent.why}." for absent in recipe.not_run]
-    return "\n".join(lines).rstrip()
+        lines += _folded("How it was run", [_told(group, name), "", f"```\n{group.command(name)}\n```"])
+    notes = [f"- {note}" for note in recipe.notes]
+    notes += [f"- Not run: {absent.what}: {absent.why}." for absent in recipe.not_run]
+    lines += _folded("Notes", notes) if notes else []
+    return "\n".join([*lines, "</details>"])
+
+
+def _folded(title: str, lines: list[str]) -> list[str]:
+    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>", ""]
 
 
 def _left_out(group: Group, recipe: Recipe) -> list[str]:

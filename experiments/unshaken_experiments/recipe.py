@@ -76,6 +76,16 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One difference that the paper claims: `method` is above `over` in `column`."""
+
+    text: str
+    method: str
+    over: str
+    column: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Absent:
     """What the paper shows and this recipe cannot run."""
 
@@ -96,6 +106,7 @@ class Recipe:
         reference: The method the others are compared with; the first where none is given.
         paper_numbers: The paper's numbers in percent (or as the column says), by encoder, method and column.
         not_run: What the paper shows and this recipe cannot run.
+        claims: What it says in differences that can be held against ours.
     """
 
     name: str
@@ -112,6 +123,7 @@ class Recipe:
     figure: Figure | None = None
     notes: tuple[str, ...] = ()
     not_run: tuple[Absent, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:
         methods, columns = [row.name for row in self.methods], [column.name for column in self.columns]
@@ -140,6 +152,10 @@ class Recipe:
                         raise UnshakenError(f"{place}: give a mean, or a mean with its deviation")
         if self.reference is not None:
             _require(self.name, "method", self.reference, methods)
+        for claim in self.claims:
+            _require(self.name, "method", claim.method, methods)
+            _require(self.name, "method", claim.over, methods)
+            _require(self.name, "column", claim.column, columns)
         if self.figure is not None:
             for name in self.figure.y:
                 _require(self.name, "column", name, columns)
@@ -191,6 +207,9 @@ class Recipe:
                 for encoder, numbers in self.paper_numbers.items()
             },
             figure=self.figure if self.figure is not None and self.figure.columns <= shown else None,
+            claims=tuple(
+                claim for claim in self.claims if {claim.method, claim.over} <= rows and claim.column in shown
+            ),
         )
 
     def run(

@@ -67,7 +67,7 @@ def save_results(
 
 def page(recipe: Recipe, found: Sequence[Cell], encoder: str, changes: Mapping[str, Any]) -> str:
     """The recipe as Markdown: what it claims, with which settings, the table, and what was not run."""
-    lines = [f"# {recipe.title}", "", recipe.about.strip(), "", markdown(recipe, found), ""]
+    lines = [f"# {recipe.title}", "", recipe.about.strip(), "", markdown(recipe, found, encoder=encoder), ""]
     lines += [star_counts(found, recipe.baseline), ""]
     lines += [f"Encoder: {encoder}. " + settings_line(recipe, changes), ""]
     lines += [f"- {note}" for note in recipe.notes]

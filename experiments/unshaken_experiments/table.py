@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from unshaken.evaluation.statistics import benjamini_hochberg, over_seeds_and_examples, wilson
 from unshaken.reports.views import escape_markdown
-from unshaken_experiments.recipe import Column, Method, Number, Recipe
+from unshaken_experiments.recipe import Claim, Column, Method, Number, Recipe
 from unshaken_experiments.runs import Measured, Outcome
 from unshaken_experiments.schedule import at_most
 
@@ -289,13 +289,54 @@ def _gains(columns: Sequence[Mapping[int, str]], rivals: Sequence[Mapping[int, s
     }
 
 
+# -------------------------------------------------------------------------------------------------------------- claims
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A claim of a paper and what our runs say about it.
+
+    Attributes:
+        paper: The paper's difference, on the first of its encoders that has both numbers; None if it prints none.
+        verdict: "repeats" if the interval of our difference is above zero; "no" if it is below zero, or leaves out a
+            difference as large as the paper's; "cannot tell" otherwise; None with fewer than three seeds.
+    """
+
+    claim: Claim
+    paper: float | None
+    cell: Cell
+    verdict: Literal["repeats", "no", "cannot tell"] | None
+
+
+def judge(claim: Claim, cell: Cell, rival: Cell) -> Judged:
+    """Hold a claim against our difference.
+
+    Args:
+        claim: What the paper says.
+        cell: Our cell of the claim's method and column, compared with `claim.over`.
+        rival: The cell of `claim.over`, for the paper's number.
+    """
+    pairs = [
+        (mean_of((cell.paper or {})[encoder]), mean_of((rival.paper or {})[encoder]))
+        for encoder in cell.paper or {}
+        if encoder in (rival.paper or {})
+    ]
+    paper = pairs[0][0] - pairs[0][1] if pairs else None
+    verdict: Literal["repeats", "no", "cannot tell"] | None = None
+    if cell.gain_low is not None and cell.gain_high is not None and cell.gain_seeds >= SEEDS_FOR_A_CLAIM:
+        is_refuted = cell.gain_high < max(0.0, paper or 0.0)
+        verdict = "repeats" if cell.gain_low > 0 else "no" if is_refuted else "cannot tell"
+    return Judged(claim=claim, paper=paper, cell=cell, verdict=verdict)
+
+
 # ------------------------------------------------------------------------------------------------------------ markdown
 
 
-def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) -> str:
-    """The table: ours with its interval; below it the paper's number with the difference between the two.
+def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None, encoder: str | None = None) -> str:
+    """The table: ours with its interval, and below it the paper's number.
 
     Args:
+        encoder: Ours. The difference between ours and the paper's is shown on the paper's own encoder alone.
         seeds: How many there should be, so that numbers of fewer are marked; the most that a number has where None.
     """
     by_place = {(cell.method, cell.column): cell for cell in found}
@@ -303,7 +344,7 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None) ->
     seeds = seeds or max((len(cell.seeds) for cell in found), default=0)
     lines = [["", *(column.name for column in recipe.columns)], ["---"] * (len(recipe.columns) + 1)]
     for method in recipe.methods:
-        shown = [_shown(by_place[method.name, column.name], encoders, seeds) for column in recipe.columns]
+        shown = [_shown(by_place[method.name, column.name], encoders, seeds, encoder) for column in recipe.columns]
         lines.append([escape_markdown(method.name), *shown])
     lines[0] = [escape_markdown(name) for name in lines[0]]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -341,7 +382,7 @@ def _failures(recipe: Recipe, found: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def _shown(cell: Cell, encoders: Sequence[str], seeds: int) -> str:
+def _shown(cell: Cell, encoders: Sequence[str], seeds: int, own: str | None) -> str:
     parts = []
     if cell.ours is None:
         why = cell.why or "not run"
@@ -354,7 +395,7 @@ def _shown(cell: Cell, encoders: Sequence[str], seeds: int) -> str:
         fewer = f", {len(cell.seeds)} of {seeds} seeds" if len(cell.seeds) < seeds else ""
         parts.append(f"{ours}{star}{interval}{fewer}")
     for encoder, number in (cell.paper or {}).items():
-        difference = cell.difference(encoder)
+        difference = cell.difference(encoder) if encoder == own else None
         apart = "" if difference is None else f" ({difference:+.1f})"
         name = "paper" if len(encoders) == 1 else escape_markdown(encoder)
         parts.append(f"{name} {_number(number)}{apart}")

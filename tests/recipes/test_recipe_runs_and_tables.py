@@ -32,8 +32,9 @@ from unshaken_experiments import (
     unfinished,
 )
 from unshaken_experiments.inputs import attack_of, substitutions_of, training_rows
+from unshaken_experiments.recipe import Claim
 from unshaken_experiments.runs import OUT_OF_MEMORY, make_settings
-from unshaken_experiments.table import Cell, star_counts, starred
+from unshaken_experiments.table import Cell, judge, star_counts, starred
 
 
 @pytest.fixture(scope="module")
@@ -380,12 +381,32 @@ def test_a_worst_case_is_one_of_one_model() -> None:
 
 def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
     recipe, found = table_of(["10101010"] * 2, ["11111111"] * 2)
-    text = markdown(recipe, list(found.values()))
+    other = markdown(recipe, list(found.values()), encoder="minilm")
+    assert "paper 90<br>" in other or "paper 90 |" in other
+    assert "paper 90 (" not in other  # two encoders apart, a difference says nothing about the method
+    text = markdown(recipe, list(found.values()), encoder="bert-base-uncased")
     assert "paper 90 (-40.0)" in text
     assert "The paper's encoder: bert-base-uncased." in text
     assert "paper 20 ± 1.5 (-20.0)" in text
     assert "not run" in text
     assert "Always answering the most frequent label: Clean 50.0" in text
+
+
+def test_a_claim_repeats_is_refuted_or_cannot_be_told() -> None:
+    claim = Claim(text="b is above a", method="b", over="a", column="c")
+    rival = Cell(method="a", column="c", paper={"bert": (50.0, 1.0), "other": 1.0})
+
+    def verdict(low: float, high: float, seeds: int = 3, paper: float = 60.0) -> str | None:
+        gain = {"gain": (low + high) / 2, "gain_low": low, "gain_high": high, "gain_seeds": seeds}
+        return judge(claim, Cell(method="b", column="c", paper={"bert": paper}, **gain), rival).verdict
+
+    assert verdict(1, 3) == "repeats"
+    assert verdict(-3, 9) == "no"  # a gain of 10 points, the paper's, is left out
+    assert verdict(-3, 11) == "cannot tell"
+    assert verdict(-3, -1, paper=45.0) == "no"
+    assert verdict(-3, 1, paper=45.0) == "cannot tell"
+    assert verdict(1, 3, seeds=2) is None
+    assert judge(claim, Cell(method="b", column="c", paper={"bert": 60.0}), rival).paper == pytest.approx(10)
 
 
 def test_a_table_says_which_runs_failed_and_that_a_mean_is_without_them() -> None:
