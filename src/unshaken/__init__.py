@@ -13,7 +13,8 @@ from unshaken._registration import register_when_transformers_is_imported
 if TYPE_CHECKING:
     from unshaken.connections import Connection, check, connect, connection_of, disconnect
     from unshaken.errors import IncompatibleModelError, UnshakenError
-    from unshaken.evaluation import Report, evaluate
+    from unshaken.evaluation import Report
+    from unshaken.evaluation.evaluate import evaluate
     from unshaken.examples import Example, Examples
     from unshaken.smoothing import Smoothing, smooth, unsmooth
     from unshaken.tasks import load_task

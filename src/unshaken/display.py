@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
+import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console as RichConsole
 from rich.console import ConsoleOptions, RenderableType
@@ -12,6 +15,7 @@ from rich.segment import Segment
 
 # Controls but for tab and line feed, what turns the direction of writing, separators of lines, halves of pairs.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+LONGEST = 4000  # characters of a note or complaint: it may quote a text from data
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -23,6 +27,29 @@ def visible(text: str) -> str:
         '\\\\x1b[2J all gone'
     """
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def note(text: str, *, kind: str = "note", file: TextIO | None = None) -> None:
+    """One line for whoever watches, on stderr. The one way to print what may quote a file."""
+    line = visible(text if len(text) < LONGEST else text[:LONGEST] + " ...").replace("\n", " ")
+    print(f"{kind}: {line}", file=file or sys.stderr, flush=True)
+
+
+class _ShownRecord(logging.LogRecord):
+    def getMessage(self) -> str:  # noqa: N802
+        return visible(super().getMessage())
+
+
+def guard_terminal() -> None:
+    """Show escapes in what libraries log and warn of, for they quote files too. For commands: it is process-wide."""
+    logging.setLogRecordFactory(_ShownRecord)
+    warnings.formatwarning = _formatted_warning
+
+
+def _formatted_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return f"{visible(filename)}:{lineno}: {category.__name__}: {visible(str(message))}\n"
 
 
 def spreadsheet_cell(value: Any) -> Any:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from unshaken.display import note
 from unshaken.errors import UnshakenError
 
+# What transformers computes itself. Any other name is taken for a repository from which it would fetch code to run.
+ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+EXPERTS = ("eager", "batched_mm", "grouped_mm")
+MOST_CLASSES = 1_000_000
+MOST_LAYERS = 1_000
+SHORTEST = 8  # tokens: a model that reads fewer has hardly a word between its special tokens
+CLASSIFIER = "AutoModelForSequenceClassification"
+_DECODER = ("is_decoder", "add_cross_attention")
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 
-def load(kind: str, name: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Any:
+
+def load(
+    kind: str, name: str | Path, *, new_head: bool = False, trust_remote_code: bool = False, **options: Any
+) -> Any:
     """`from_pretrained` of a transformers Auto class.
 
     transformers reads weights in pickle form by torch's restricted reader, which makes tensors and runs nothing.
@@ -16,6 +34,8 @@ def load(kind: str, name: str | Path, *, trust_remote_code: bool = False, **opti
     Args:
         kind: Name of the Auto class, such as "AutoTokenizer".
         name: Folder or hub name.
+        new_head: The classifier on top may be new, for it will be trained; `model.new_weights` names what is. Otherwise
+            a model that lacks weights is refused: random ones in their place would be measured as if they were it.
         trust_remote_code: Run the Python files that a model brings with it. Read them first.
         options: Of `from_pretrained`.
 
@@ -25,16 +45,161 @@ def load(kind: str, name: str | Path, *, trust_remote_code: bool = False, **opti
     import transformers
 
     auto = getattr(transformers, kind)
+    with explained(name, kind, trust_remote_code), _no_load_report():
+        _check_config(kind, name)
+        if kind in ("AutoTokenizer", "AutoConfig"):
+            found = auto.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
+            if kind == "AutoTokenizer":
+                _check_tokenizer(found, name)
+            return found
+        model, report = auto.from_pretrained(
+            name,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=new_head,
+            **options,
+        )
+        model.new_weights = _new_weights(kind, name, model, report, new_head)
+        return model
+
+
+def fingerprint(model: Any, tokenizer: Any, without: Collection[str] = ()) -> Any:
+    """SHA-256 (still open to more) of weights, configuration and tokenizer, `without` the weights of these names."""
+    import torch
+
+    digest = hashlib.sha256()
+    for key, value in sorted(model.state_dict().items()):
+        if key not in without:
+            digest.update(key.encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    config = model.config.to_dict()
+    for volatile in ("_name_or_path", "transformers_version"):
+        config.pop(volatile, None)
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    if getattr(tokenizer, "is_fast", False):
+        digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    return digest
+
+
+@contextlib.contextmanager
+def explained(name: str | Path, kind: str, trust_remote_code: bool = False) -> Iterator[None]:
+    """A folder anyone wrote is read by three libraries that each raise their own kinds of errors: one line of them."""
     try:
-        return auto.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
+        yield
     except UnshakenError:
         raise
-    except Exception as error:  # a folder anyone wrote, read by three libraries that each raise their own kinds
+    except Exception as error:
         if "trust_remote_code" in str(error) and not trust_remote_code:
             raise UnshakenError(
                 f"{name} brings Python code of its own, which is not run unasked; read it, then allow it with "
                 "--trust-remote-code (trust_remote_code=True), or take a model that transformers knows"
             ) from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if "ignore_mismatched_sizes" in reason:
+            reason = "its weights have other sizes than its config.json says"
         what = "the tokenizer of" if kind == "AutoTokenizer" else "the model"
         raise UnshakenError(f"cannot load {what} {str(name)!r} ({kind}): {reason}") from error
+
+
+def check_padding(model: Any, tokenizer: Any, name: str) -> None:
+    """A padding token beyond the model's vocabulary would be looked up where no embedding is."""
+    size = model.get_input_embeddings().num_embeddings
+    if tokenizer.pad_token_id is not None and not 0 <= tokenizer.pad_token_id < size:
+        raise UnshakenError(
+            f"the padding token {tokenizer.pad_token!r} of {name} is number {tokenizer.pad_token_id}, and the model "
+            f"knows {size} tokens; name one of those as pad_token in tokenizer_config.json"
+        )
+
+
+@contextlib.contextmanager
+def _no_load_report() -> Iterator[None]:
+    """What transformers says while it loads quotes names from the file; what matters of it is said by us."""
+    import transformers
+
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+
+
+def _check_config(kind: str, name: str | Path) -> None:
+    """Look at config.json before a class does: some values cost memory or fetch code by being read."""
+    from transformers import PreTrainedConfig
+
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(name)
+    except Exception:  # none there, or none that can be read: the Auto class says it better
+        return
+    for key, value in _entries(config):
+        if key.endswith("attn_implementation"):
+            _require_own(name, key, value, ATTENTION)
+        elif key.endswith("experts_implementation"):
+            _require_own(name, key, value, EXPERTS)
+        elif key == "num_labels":
+            _require_at_most(name, key, value, MOST_CLASSES)
+        elif key in _LAYERS:
+            _require_at_most(name, key, value, MOST_LAYERS)
+        elif kind == CLASSIFIER and key in _DECODER and value and not config.get("is_encoder_decoder"):
+            raise UnshakenError(
+                f"the config.json of {name} has {key}={value!r}: an encoder would read as a decoder does, which "
+                "its weights were not trained for; remove that entry"
+            )
+
+
+def _entries(config: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """Keys and values of a configuration and of those inside it."""
+    for key, value in config.items() if isinstance(config, Mapping) else ():
+        yield str(key), value
+        if depth:
+            yield from _entries(value, depth - 1)
+
+
+def _require_own(name: str | Path, key: str, value: Any, known: tuple[str, ...]) -> None:
+    for item in value.values() if isinstance(value, Mapping) else (value,):
+        if item is not None and item not in known:
+            raise UnshakenError(
+                f"the config.json of {name} has {key}={item!r}, which could fetch code to run; allowed: "
+                + ", ".join(known)
+            )
+
+
+def _require_at_most(name: str | Path, key: str, value: Any, most: int) -> None:
+    if isinstance(value, int | float) and not value <= most:  # NaN compares false
+        raise UnshakenError(f"the config.json of {name} has {key}={value:.6g}; at most {most:,} are taken")
+
+
+def _check_tokenizer(tokenizer: Any, name: str | Path) -> None:
+    longest = tokenizer.model_max_length
+    is_number = isinstance(longest, int | float) and not isinstance(longest, bool) and not math.isnan(longest)
+    if not is_number or longest < SHORTEST:
+        raise UnshakenError(
+            f"the tokenizer of {name} has model_max_length={longest!r}; it must be {SHORTEST} tokens or more"
+        )
+
+
+def _new_weights(kind: str, name: str | Path, model: Any, report: Mapping[str, Any], new_head: bool) -> frozenset[str]:
+    """The weights that the files do not give, all of them in a head that may be new."""
+    resized = {item if isinstance(item, str) else item[0] for item in report.get("mismatched_keys", ())}
+    missing = set(report.get("missing_keys", ()))
+    body = f"{model.base_model_prefix}."
+
+    def may_be_new(key: str) -> bool:
+        if kind == "AutoModel":
+            return "pooler" in key  # which nobody reads
+        return new_head and (not key.startswith(body) or "pooler" in key)
+
+    lost = sorted(key for key in missing | resized if not may_be_new(key))
+    if lost:
+        cure = "train it first (unshaken train --model)" if kind == CLASSIFIER else "take a whole model"
+        raise UnshakenError(
+            f"{name} lacks {len(lost)} of the weights that its config.json asks for, such as {lost[0]!r}; it would "
+            f"answer at random: {cure}, or mend the file"
+        )
+    if resized:
+        note(f"{name} was trained for other classes; its head is replaced by a new one")
+    unread = sorted(report.get("unexpected_keys", ()))
+    if unread and kind == CLASSIFIER and not new_head:
+        note(f"{name}: {len(unread)} weights of its file are not used, such as {unread[0]!r}")
+    return frozenset(missing | resized)

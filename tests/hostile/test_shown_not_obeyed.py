@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from report_parts import made_evaluation, result, run, with_text
+from report_parts import made_evaluation, result, run, save_model, tiny_model, with_text
 from rich.console import Console as RichConsole
+from safetensors.torch import load_file, save_file
 from test_html import browser, opened  # noqa: F401  # fixtures
 
+from unshaken import Victim
 from unshaken.attacks import AttackResults
 from unshaken.cli import main
 from unshaken.cli.attack import coloured_diff, summary_table
@@ -83,6 +86,45 @@ def test_visible_text_acts_on_nothing_and_loses_nothing(text: str) -> None:
     assert visible(shown) == shown
     if not ACTING.search(text) and not re.search(r"[\ufeff\ud800-\udfff]", text):
         assert shown == text
+
+
+def test_what_libraries_log_and_warn_of_is_shown(tmp_path: Path) -> None:
+    """In a process of its own, as a user's terminal gets it."""
+    code = (
+        "import logging, sys, warnings\n"
+        "from unshaken.display import guard_terminal\n"
+        "guard_terminal()\n"
+        "logging.basicConfig()\n"
+        "logging.getLogger('transformers').warning('name %s', sys.argv[1])\n"
+        "warnings.warn(sys.argv[1])\n"
+    )
+    hostile = ESCAPES.replace("\r", "")
+    done = subprocess.run([sys.executable, "-c", code, hostile], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr.count("\\x1b[2J") == 2
+    assert not ACTING.search(done.stderr)
+
+
+def test_a_model_file_says_nothing_on_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = Path(save_model(tmp_path / "model", tiny_model()))
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, f"{ESCAPES}.weight": weights["classifier.bias"].clone()}, folder / "model.safetensors")
+    capfd.readouterr()
+    Victim.from_pretrained(folder, device="cpu")
+    said = capfd.readouterr().err
+    assert "weights of its file are not used, such as" in said
+    assert not ACTING.search(re.sub(r"\rLoading weights:[^\r\n]*", "", said))
+
+
+def test_a_damaged_file_is_named_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"run{ESCAPES.replace('/', '')}.jsonl"
+    AttackResults(rows=(result(0, "success"),), attack="pwws").to_jsonl(path)
+    with path.open("a") as stream:
+        stream.write('{"torn')
+    AttackResults.from_jsonl(path)
+    said = capsys.readouterr().err
+    assert "the last line is damaged" in said
+    assert not ACTING.search(said)
 
 
 def test_the_commands_terminal_obeys_no_text() -> None:

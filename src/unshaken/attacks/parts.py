@@ -6,12 +6,12 @@ import glob
 import os
 import re
 import secrets
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from unshaken.display import note
 from unshaken.files import flock
 from unshaken.processes import Shard, attempt, launch_id
 
@@ -79,7 +79,7 @@ def wait_for_others(whole: Path, shard: Shard, is_complete: Callable[[], bool], 
         last = state
         if now - said > 30:
             said = now
-            print(f"note: {whole.name}: waiting for {_named(unseen | writing)} of {shard.count}", file=sys.stderr)
+            note(f"{whole.name}: waiting for {_named(unseen | writing)} of {shard.count}")
         time.sleep(POLL)
 
 

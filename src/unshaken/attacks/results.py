@@ -6,13 +6,12 @@ import csv
 import json
 import math
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from unshaken.display import spreadsheet_cell
+from unshaken.display import note, spreadsheet_cell
 from unshaken.errors import UnshakenError
 from unshaken.files import atomic_writer
 from unshaken.schema import decode, parse_json
@@ -235,7 +234,7 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
 
 def say_if_torn(path: Path, results: int, good: int) -> None:
     if path.stat().st_size > good:
-        print(f"note: {path}: the last line is damaged; the {results} results before it are used", file=sys.stderr)
+        note(f"{path}: the last line is damaged; the {results} results before it are used")
 
 
 def json_line(value: dict[str, Any]) -> str:

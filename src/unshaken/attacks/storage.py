@@ -15,9 +15,10 @@ from typing import Any
 
 from unshaken.attacks.parts import Part, new_part, parts_of
 from unshaken.attacks.results import AttackResult, AttackResults, json_line, read_results, say_if_torn
+from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.files import flock, writing
+from unshaken.files import atomic_writer, flock, writing
 from unshaken.processes import Shard, launch_id
 
 
@@ -82,7 +83,35 @@ class ResultsFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        os.close(self._handle)
+        try:
+            with writing(self.path):
+                os.fsync(self._handle)
+            self._restore_if_gone()
+        except UnshakenError:
+            if kind is None:
+                raise
+        finally:
+            os.close(self._handle)
+
+    def _restore_if_gone(self) -> None:
+        """Results that were removed or replaced under a running attack are still in the open file: write them anew."""
+        try:
+            now = os.stat(self.path)
+        except FileNotFoundError:
+            note(f"{self.path} was removed while it was being written; it is written anew")
+            self._copy_to(self.path)
+            return
+        if not os.path.samestat(now, os.fstat(self._handle)):
+            kept = self.path.with_name(f"{self.path.stem}.kept-{os.getpid()}{self.path.suffix}")
+            self._copy_to(kept)
+            raise UnshakenError(f"{self.path} was replaced by another file while it was being written; see {kept}")
+
+    def _copy_to(self, path: Path) -> None:
+        with atomic_writer(path) as stream:
+            start = 0
+            while part := os.pread(self._handle, 1 << 20, start):
+                stream.write(part.decode("ascii"))  # as `json_line` writes it
+                start += len(part)
 
 
 class Merged:

@@ -17,6 +17,7 @@ from unshaken.cli.listing import list_names
 from unshaken.cli.report import report
 from unshaken.cli.reproduce import add_reproduce
 from unshaken.cli.train import train
+from unshaken.display import guard_terminal, note
 from unshaken.errors import UnshakenError
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ def options(
 
 def main() -> None:
     """Entry point: bad input is one line on stderr and exit code 2."""
+    guard_terminal()
     try:
         app()
     except UnshakenError as error:
@@ -61,12 +63,6 @@ def main() -> None:
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}  # full, full for this user, read-only, too large a file
 
 
-LONGEST = 4000  # characters of a complaint: it may quote a text from data
-
-
 def _complain(message: str) -> int:
-    from unshaken.display import visible
-
-    shown = visible(message if len(message) < LONGEST else message[:LONGEST] + " ...")
-    print(f"error: {shown}", file=sys.stderr)
+    note(message, kind="error")
     return 2

@@ -94,14 +94,11 @@ def doctor(
 
 
 def _load(name: str) -> tuple[Any, Any]:
-    import transformers
-
-    from unshaken.pretrained import load
+    from unshaken.pretrained import CLASSIFIER, load
     from unshaken.training.fine_tuning import resolve_model
 
     source = resolve_model(name)
-    transformers.logging.set_verbosity_error()
-    return load("AutoModelForSequenceClassification", source).float(), load("AutoTokenizer", source)
+    return load(CLASSIFIER, source, new_head=True).float(), load("AutoTokenizer", source)
 
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) -> Any:

@@ -130,10 +130,17 @@ def load_sets(tasks: str, data: Path | None, victim: Victim, count: int | None, 
         else:
             takes_data = name in TASKS and TASKS[name].package is None  # the others bring or name their own files
             rows = load_task(name, data=data if takes_data else None, seed=seed).require("test")
+        if twin := next((known for known in sets if _file_stem(known) == _file_stem(rows.name)), None):
+            raise UnshakenError(f"two of the sets in {tasks!r} are called {twin!r}; rename one of the files")
         sets[rows.name] = rows if count is None else rows.sample(count, seed)
     if not sets:
         raise UnshakenError(f"no task in {tasks!r}; name one, such as sst2, or a file")
     return sets
+
+
+def _file_stem(name: str) -> str:
+    """How the files of a set's results begin: what is the same here would be mixed up there."""
+    return name.replace("/", "-").casefold()
 
 
 def _label_names(victim: Victim) -> list[str] | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.files import locked, read_json, write_json
 from unshaken.processes import Shard
@@ -61,10 +63,12 @@ def fine_tune(plan: Plan) -> FineTuned:
     from transformers import PrinterCallback, set_seed
 
     from unshaken import RobustTrainer, RobustTrainingArguments, connect
+    from unshaken.pretrained import fingerprint
     from unshaken.training.checkpoints import replaced_folder
 
     set_seed(plan.seed)
     model, tokenizer = load_classifier(plan.model, plan.train)
+    base = fingerprint(model, tokenizer, without=model.new_weights).hexdigest()
     if plan.connection is not None:
         connect(model, plan.connection)
     has_validation = plan.validation is not None
@@ -88,7 +92,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_step_callback(plan.on_step))
     with locked(plan.out):
-        checkpoint = _last_checkpoint(plan)
+        checkpoint = _last_checkpoint(plan, base)
         start = time.perf_counter()
         torch.set_flush_denormal(True)  # gradients of 1e-40, as a changed network has them at first, make a CPU crawl
         try:
@@ -146,9 +150,7 @@ def _step_callback(on_step: Callable[[int, int], None]) -> Any:
 
 def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
     """Model and tokenizer with a head for the labels of `train`."""
-    import transformers
-
-    from unshaken.pretrained import load
+    from unshaken.pretrained import CLASSIFIER, check_padding, load
 
     source = resolve_model(name)
     labels = train.label_names or tuple(str(label) for label in range(train.num_labels))
@@ -157,14 +159,10 @@ def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
         if train.is_regression
         else {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
     )
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # a new head is what fine-tuning is for: no report of it
-    try:
-        tokenizer = load("AutoTokenizer", source)
-        model = load("AutoModelForSequenceClassification", source, num_labels=train.num_labels, **names)
-    finally:
-        transformers.logging.set_verbosity(verbosity)
+    tokenizer = load("AutoTokenizer", source)
+    model = load(CLASSIFIER, source, new_head=True, num_labels=train.num_labels, **names)
     ensure_padding(tokenizer, model, name)
+    check_padding(model, tokenizer, name)
     return model.float(), tokenizer
 
 
@@ -216,7 +214,7 @@ def _substitutions(defence: Any) -> list[dict[str, str]]:
     return found
 
 
-def _last_checkpoint(plan: Plan) -> str | None:
+def _last_checkpoint(plan: Plan, base: str) -> str | None:
     """The checkpoint to continue from. Where none is whole the run begins anew, which gives the same result."""
     from unshaken.training.checkpoints import has_checkpoints, last_complete
 
@@ -225,33 +223,45 @@ def _last_checkpoint(plan: Plan) -> str | None:
         if plan.resume:
             _note(f"{folder} holds no checkpoint yet; training starts from the beginning")
         if Shard.from_environment().leads:
-            write_json(folder / PLAN_FILE, _identity(plan))
+            write_json(folder / PLAN_FILE, _identity(plan, base))
         return None
     if not plan.resume:
         raise UnshakenError(
             f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out"
         )
-    _check_same_run(plan, folder / PLAN_FILE)
+    _check_same_run(_identity(plan, base), folder / PLAN_FILE)
     found = last_complete(folder)
-    for note in found.notes:
-        _note(note)
+    for line in found.notes:
+        _note(line)
     if found.folder is None:
         _note(f"{folder} holds no checkpoint that can be used; training starts from the beginning")
         return None
     return str(found.folder)
 
 
-def _identity(plan: Plan) -> dict[str, Any]:
-    """What must be the same when a run goes on. Epochs and the like may change, at the user's risk."""
+def _identity(plan: Plan, base: str) -> dict[str, Any]:
+    """What must be the same when a run goes on. Epochs and the like may change, at the user's risk.
+
+    `base` is the fingerprint of the pretrained weights, configuration and tokenizer. They are what training began with,
+    and also the teachers and anchors of the defences, which a resumed run takes from them again.
+    """
     record = _record(plan, {}, 0, 0.0)
     same = {key: record.details[key] for key in ("connection", "defence", "training_data")}
-    return {"base_model": record.base_model, "seed": record.seed, "task": record.task, **same}
+    return {
+        "base_model": record.base_model,
+        "base_weights": base,
+        "seed": record.seed,
+        "task": record.task,
+        "substitutions": list(record.substitutions),
+        "validation_data": None if plan.validation is None else plan.validation.fingerprint,
+        **same,
+    }
 
 
-def _check_same_run(plan: Plan, path: Path) -> None:
+def _check_same_run(identity: dict[str, Any], path: Path) -> None:
     if not path.is_file():
-        return
-    was, now = read_json(path), json.loads(json.dumps(_identity(plan)))
+        raise UnshakenError(f"{path} is gone: what its checkpoints were trained from is not known; name another --out")
+    was, now = read_json(path), json.loads(json.dumps(identity))
     for key, value in now.items():
         if was.get(key) != value:
             raise UnshakenError(
@@ -262,4 +272,4 @@ def _check_same_run(plan: Plan, path: Path) -> None:
 
 def _note(text: str) -> None:
     if Shard.from_environment().leads:
-        print(f"note: {text}", flush=True)
+        note(text, file=sys.stdout)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
+from unshaken.pretrained import CLASSIFIER, check_padding, explained, fingerprint
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
 from unshaken.victims.base import Texts, Victim, checked, log_softmax, require_classes
@@ -52,6 +51,7 @@ class ModelVictim(Victim):
                 f"the tokenizer of {self.name} has no padding token; set tokenizer.pad_token and "
                 "model.config.pad_token_id first"
             )
+        check_padding(model, tokenizer, self.name)
         if batch_tokens is not None and batch_tokens < 1:
             raise UnshakenError(f"batch_tokens is {batch_tokens}; it must be at least 1")
         self.model: Any = model.eval()
@@ -84,25 +84,18 @@ class ModelVictim(Victim):
             dtype = getattr(torch, dtype, None) or _unknown_dtype(dtype)
         trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         tokenizer = load_pretrained("AutoTokenizer", path_or_name, **trust)
-        kind = "AutoModelForSequenceClassification"
-        model = load_pretrained(kind, path_or_name, dtype=dtype or torch.float32, **trust)
-        return cls(model.to(device), tokenizer, name=str(path_or_name), **options)
+        model = load_pretrained(CLASSIFIER, path_or_name, dtype=dtype or torch.float32, **trust)
+        with explained(path_or_name, "its first answer", trust_remote_code):
+            victim = cls(model.to(device), tokenizer, name=str(path_or_name), **options)
+            victim.log_probabilities([("a good film",)])
+        return victim
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of weights, configuration and tokenizer; hashed again only where the weights were changed."""
         version = sum(parameter._version for parameter in self.model.parameters())
         if self._fingerprint is None or self._fingerprint[0] != version:
-            digest = hashlib.sha256()
-            for key, value in sorted(self.model.state_dict().items()):
-                digest.update(key.encode())
-                digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-            config = self.model.config.to_dict()
-            for volatile in ("_name_or_path", "transformers_version"):
-                config.pop(volatile, None)
-            digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-            if getattr(self.tokenizer, "is_fast", False):
-                digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
+            digest = fingerprint(self.model, self.tokenizer)
             digest.update(str(self.max_length).encode())
             self._fingerprint = (version, digest.hexdigest())
         return self._fingerprint[1]
