@@ -75,3 +75,12 @@ def test_impossible_figures_are_refused() -> None:
         figures.budget_curves(Report(evaluations=(made_evaluation(),)))
     with pytest.raises(UnshakenError, match="3 features for 2 labels"):
         figures.feature_map({"x": np.zeros((3, 2))}, [0, 1])
+
+
+@pytest.mark.parametrize("name", ["$\\frac{$", "x" * 100_000, "_hidden", "\x1b[2J", "\\$a$ $b"])
+def test_a_name_from_a_file_is_short_text_and_no_formula(name: str, tmp_path: Path) -> None:
+    figure = figures.tradeoff({name: [(0.9, 0.2)], "plain": [(0.8, 0.3)]})
+    png, svg = figures.save_figure(figure, tmp_path / "figure")
+    assert png.stat().st_size < 200_000
+    assert len(figure.axes[0].get_legend().get_texts()) == 3  # with the front
+    assert "\x1b" not in svg.read_text()

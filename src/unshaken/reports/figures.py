@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
 from unshaken.files import writing
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")  # another number than colours: pairs repeat late
 DASHES = ("-", "--", ":", "-.")
+
+LONGEST_NAME = 60  # characters: a legend as wide as a name of 100,000 would take gigabytes
 
 Series = Mapping[str, Sequence[tuple[float, float]]]  # name -> (x, y) points
 
@@ -52,7 +55,7 @@ def tradeoff(points: Series, *, x_label: str = "clean accuracy (%)", y_label: st
     figure, axes = _axes()
     for index, (name, pairs) in enumerate(points.items()):
         clean, robust = _percent(pair[0] for pair in pairs), _percent(pair[1] for pair in pairs)
-        axes.scatter(clean, robust, label=name, s=46, zorder=3, **_point_style(index))
+        axes.scatter(clean, robust, label=_shown(name), s=46, zorder=3, **_point_style(index))
     front = pareto_front([pair for pairs in points.values() for pair in pairs])
     if len(front) > 1:
         style = {"color": "#666666", "linewidth": 1.2, "linestyle": "--", "zorder": 2}
@@ -83,7 +86,7 @@ def budget_curves(report: Report, data: str | None = None) -> Any:
         for name, run in item.searches.items():
             values = _percent(accuracy_at_budget(item, run, budgets))
             dash = DASHES[attacks.index(name) % len(DASHES)]
-            label = f"{report.name_of(item)}, {name}"
+            label = f"{_shown(report.name_of(item))}, {_shown(name)}"
             axes.step(budgets, values, where="post", label=label, color=COLOURS[index % len(COLOURS)], linestyle=dash)
     axes.set(xscale="log", ylim=(0, 100), xlabel="queries per example", ylabel="accuracy (%)")
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -111,8 +114,8 @@ def grouped_accuracy(values: Mapping[str, Mapping[str, Proportion]], *, group_la
         ]
         style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
         axes.errorbar(x, y, yerr=errors, fmt="none", ecolor=style["color"], elinewidth=1.4, capsize=3)
-        axes.scatter(x, y, label=model, s=46, zorder=3, **style)
-    axes.set_xticks(range(len(groups)), groups)
+        axes.scatter(x, y, label=_shown(model), s=46, zorder=3, **style)
+    axes.set_xticks(range(len(groups)), [_shown(group) for group in groups])
     axes.set(ylim=(0, 100), xlabel=group_label, ylabel="accuracy (%)")
     return _finish(figure, axes)
 
@@ -127,7 +130,7 @@ def layer_profile(residuals: Mapping[str, Sequence[float]], growth: Mapping[str,
     figure, (left, right) = _panels(2)
     for axes, values, label in ((left, residuals, "relative residual"), (right, growth, "perturbation growth")):
         for index, (name, of_layer) in enumerate(values.items()):
-            axes.plot(range(1, len(of_layer) + 1), of_layer, label=name, **_line_style(index))
+            axes.plot(range(1, len(of_layer) + 1), of_layer, label=_shown(name), **_line_style(index))
         axes.set(xlabel="layer", ylabel=label, yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
         _finish(figure, axes)
@@ -142,7 +145,7 @@ def distance_curves(runs: Series) -> Any:
     """
     figure, axes = _axes()
     for index, (name, points) in enumerate(runs.items()):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **_line_style(index))
+        axes.plot([x for x, _ in points], [y for _, y in points], label=_shown(name), **_line_style(index))
     axes.set(xlabel="training step", ylabel="relative L2 distance to the pretrained weights", ylim=(0, None))
     return _finish(figure, axes)
 
@@ -176,8 +179,8 @@ def feature_map(
         for index, label in enumerate(np.unique(classes)):
             chosen = places[classes == label]
             text = label_names[label] if label < len(label_names) else str(label)
-            axes.scatter(chosen[:, 0], chosen[:, 1], s=14, label=text, alpha=0.8, **_point_style(index))
-        axes.set(title=name, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+            axes.scatter(chosen[:, 0], chosen[:, 1], s=14, label=_shown(text), alpha=0.8, **_point_style(index))
+        axes.set(title=_shown(name), xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
         axes.grid(visible=False)
         axes.legend(frameon=False, fontsize=9)
     return figure
@@ -192,7 +195,7 @@ def cost_curve(costs: Series, *, y_label: str = "time relative to the plain mode
     """
     figure, axes = _axes()
     for index, (name, points) in enumerate(costs.items()):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **_line_style(index))
+        axes.plot([x for x, _ in points], [y for _, y in points], label=_shown(name), **_line_style(index))
     axes.set(xlabel="solver steps T", ylabel=y_label, ylim=(0, None))
     axes.xaxis.get_major_locator().set_params(integer=True)
     return _finish(figure, axes)
@@ -208,7 +211,7 @@ def sweep(lines: Series, *, x_label: str, y_label: str) -> Any:
     """
     figure, axes = _axes()
     for index, (name, points) in enumerate(lines.items()):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **_line_style(index))
+        axes.plot([x for x, _ in points], [y for _, y in points], label=_shown(name), **_line_style(index))
     axes.set(xlabel=x_label, ylabel=y_label)
     return _finish(figure, axes)
 
@@ -218,7 +221,7 @@ def report_figures(report: Report) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for data in dict.fromkeys(item.data.name for item in report.evaluations):
         found = _of_data(report, data)
-        slug = "".join(character if character.isalnum() else "-" for character in data)
+        slug = "".join(character if character.isalnum() else "-" for character in data[:LONGEST_NAME])
         attacked = [item for item in found if item.attacks]
         if any(item.searches for item in attacked):
             figures[f"{slug}-budget"] = budget_curves(report, data)
@@ -284,6 +287,12 @@ def _finish(figure: Any, axes: Any) -> Any:
     elif names:
         axes.legend(frameon=False, fontsize=9)
     return figure
+
+
+def _shown(name: str) -> str:
+    """A name from a file as a figure's text: short, without formulas (`$`), and not hidden as a leading `_` would be."""
+    text = visible(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…").replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def _percent(values: Any) -> list[float]:
