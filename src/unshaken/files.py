@@ -1,4 +1,7 @@
-"""Files that are whole or not there: atomic writes, folders with one writer, and JSON that reads back as written."""
+"""Files that are whole or not there: atomic writes, folders with one writer, and JSON that reads back as written.
+
+What is finished is synced, names included, so that a power cut takes no more than what was being written.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def atomic_writer(path: Path | str) -> Iterator[TextIO]:
     """Open a text file that appears under its name only when the block ends without an error."""
     path = Path(path)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         _sweep(path)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         flock(handle)  # as long as this process lives, nobody takes the file for a dead one's
@@ -38,6 +41,7 @@ def atomic_writer(path: Path | str) -> Iterator[TextIO]:
                 os.fsync(stream.fileno())
                 os.chmod(temporary, 0o666 & ~_umask())
                 os.replace(temporary, path)
+                sync(path.parent)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
@@ -52,6 +56,36 @@ def writing(path: Path | str, advice: str = "") -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnshakenError(f"cannot write {path}: {reason}" + (f"; {advice}" if advice else "")) from error
+
+
+def sync(path: Path | str) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if os.name == "nt" and Path(path).is_dir():  # Windows opens no folders
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without it
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path | str) -> None:
+    """Sync every file in a folder that others have written, then the names in it."""
+    for path in sorted(Path(folder).rglob("*"), reverse=True):
+        if path.is_file() or path.is_dir():
+            sync(path)
+    sync(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """The folder and those it lies in, with their names synced."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in made:
+        sync(path.parent)
 
 
 def _sweep(path: Path) -> None:

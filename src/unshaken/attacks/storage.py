@@ -7,6 +7,7 @@ finished is done, whatever the number of processes is the next time.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,8 +19,10 @@ from unshaken.attacks.results import AttackResult, AttackResults, json_line, rea
 from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.files import atomic_writer, flock, writing
+from unshaken.files import atomic_writer, flock, make_folder, sync, writing
 from unshaken.processes import Shard, launch_id
+
+SYNC_SECONDS = 5.0  # a power cut takes the results of the last seconds, no more
 
 
 class ResultsFile:
@@ -41,8 +44,10 @@ class ResultsFile:
         if earlier and not resume and shard.leads:  # who speaks for all processes of its launch
             raise UnshakenError(f"{earlier[0]} exists; resume it, remove it or write to another file")
         with writing(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            sync(self.path.parent)
+        self._synced = time.monotonic()
         try:
             if not flock(self._handle):
                 raise UnshakenError(f"{self.path} is being written by another process; wait for it, or name another")
@@ -78,6 +83,9 @@ class ResultsFile:
         with writing(self.path, "finished examples are kept, resume when it is writable"):
             while data:
                 data = data[os.write(self._handle, data) :]
+            if time.monotonic() - self._synced >= SYNC_SECONDS:
+                os.fsync(self._handle)
+                self._synced = time.monotonic()
 
     def __enter__(self) -> ResultsFile:
         return self

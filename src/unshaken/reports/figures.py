@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
-from unshaken.files import writing
+from unshaken.files import sync, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,9 @@ def save_figure(figure: Any, path: Path | str) -> tuple[Path, Path]:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 part = target.with_name(f".{target.name}.part")
                 figure.savefig(part, format=target.suffix[1:], dpi=200, metadata=metadata, bbox_inches="tight")
+                sync(part)
                 os.replace(part, target)
+                sync(target.parent)
     return png, svg
 
 
@@ -290,7 +292,7 @@ def _finish(figure: Any, axes: Any) -> Any:
 
 
 def _shown(name: str) -> str:
-    """A name from a file as a figure's text: short, without formulas (`$`), and not hidden as a leading `_` would be."""
+    """A name from a file as a figure's text: short, without formulas (`$`), not hidden as a leading `_` would be."""
     text = visible(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…").replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from transformers.trainer_utils import get_last_checkpoint as _any_checkpoint
 
 from unshaken.errors import UnshakenError
-from unshaken.files import read_json, write_json
+from unshaken.files import read_json, sync, sync_tree, write_json
 
 SEAL = "seal.json"
 STATE = "trainer_state.json"
@@ -24,8 +24,10 @@ STATE = "trainer_state.json"
 def seal(folder: Path | str) -> None:
     """Write the size and SHA-256 of every file: the last thing a checkpoint gets."""
     folder = Path(folder)
+    sync_tree(folder)  # a seal on the disk before what it seals would be broken by a power cut
     files = {str(path.relative_to(folder)): _fingerprint(path) for path in _files(folder) if path.name != SEAL}
     write_json(folder / SEAL, {"files": files})
+    sync(folder.parent)
 
 
 def complaint(folder: Path | str) -> str | None:
@@ -85,9 +87,11 @@ def replaced_folder(path: Path | str) -> Iterator[Path]:
     with whole_or_gone(filling, path):
         filling.mkdir(parents=True)
         yield filling
+        sync_tree(filling)
     if path.exists():
         os.rename(path, old)
     os.rename(filling, path)
+    sync(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
