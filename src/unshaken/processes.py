@@ -9,13 +9,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from unshaken.errors import UnshakenError
 
+_LOADED = time.time()
 _LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -62,12 +67,44 @@ WHOLE = Shard()  # one process has all the examples
 
 
 def launch_id() -> str:
-    """The same in all processes of one launch, and another one in the next launch, as far as the environment tells."""
+    """The same in all processes of one launch, and another one in the next launch.
+
+    torchrun's agent keeps a random word for it, which the first process to ask has drawn. Other launchers are told apart
+    by what the environment holds: a job's number, or the launching process.
+    """
+    by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "MASTER_ADDR" in os.environ
+    drawn = _word_of_agent(os.environ["MASTER_ADDR"], _number("MASTER_PORT", 0)) if by_agent else ""
+    if drawn:
+        return hashlib.sha256(drawn.encode()).hexdigest()[:12]
     known = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
     parts = [os.environ.get(key, "") for key in known]
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):  # one machine: one launcher is the parent
         parts += [socket.gethostname(), str(os.getppid()), _start_of(os.getppid())]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def _word_of_agent(address: str, port: int) -> str:
+    """What the store of torchrun's agent has for this launch; empty where it cannot be asked."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return ""
+    try:
+        store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=60))
+        return str(store.compare_set("unshaken/launch", "", secrets.token_hex(16)).decode())
+    except (RuntimeError, ValueError):  # torch's own errors of networks and stores
+        return ""
+
+
+def process_start() -> float:
+    """When this process was started, in seconds since the epoch; when the module was loaded where nobody says."""
+    ticks = _start_of(os.getpid())
+    try:
+        up = float(Path("/proc/uptime").read_text().split()[0])
+        return time.time() - up + int(ticks) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return _LOADED
 
 
 def attempt() -> int:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from unshaken.display import note
 from unshaken.files import flock
-from unshaken.processes import Shard, attempt, launch_id
+from unshaken.processes import Shard, attempt, launch_id, process_start
 
 PATIENCE = 600.0  # seconds in which the slowest process must have loaded its model
 GRACE = 10.0  # seconds that a process which ended without its results has, to be started again
 POLL = 0.2
+SKEW = 60.0  # seconds by which the processes of one launch may start one after another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,25 @@ class Part:
             os.close(handle)
 
 
+    def size(self) -> int:
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:  # just merged
+            return 0
+
+    def is_of_this_launch(self) -> bool:
+        """By its name, and not left by an earlier launch that the environment does not tell from this one."""
+        if self.launch != launch_id():
+            return False
+        try:
+            return self.path.stat().st_mtime > process_start() - SKEW or self.is_being_written()
+        except FileNotFoundError:
+            return False
+
+    def is_of_this_start(self) -> bool:
+        return self.attempt == attempt() and self.is_of_this_launch()
+
+
 _NAME = re.compile(r"\.part-([0-9a-f]+)-(\d+)-(\d+)-[0-9a-f]+$")
 
 
@@ -54,7 +74,7 @@ def parts_of(whole: Path) -> list[Part]:
     found = []
     for path in sorted(whole.parent.glob(f"{glob.escape(whole.stem)}.part-*{glob.escape(whole.suffix)}")):
         match = _NAME.fullmatch(path.stem[len(whole.stem) :])
-        if match:
+        if match and path.is_file():  # no link that leads nowhere, no folder, no pipe
             found.append(Part(path=path, launch=match[1], attempt=int(match[2]), rank=int(match[3])))
     return found
 
@@ -67,8 +87,8 @@ def wait_for_others(whole: Path, shard: Shard, is_complete: Callable[[], bool], 
     while True:
         parts = parts_of(whole)
         writing = {part.rank for part in parts if part.is_being_written()}
-        unseen = others - {part.rank for part in parts if (part.launch, part.attempt) == (launch_id(), attempt())}
-        state = (writing, {part.path: part.path.stat().st_size for part in parts})
+        unseen = others - {part.rank for part in parts if part.is_of_this_start()}
+        state = (writing, {part.path: part.size() for part in parts})
         now = time.monotonic()
         if writing or state != last:
             moved = now

@@ -20,7 +20,7 @@ from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.files import atomic_writer, flock, make_folder, sync, writing
-from unshaken.processes import Shard, launch_id
+from unshaken.processes import Shard
 
 SYNC_SECONDS = 5.0  # a power cut takes the results of the last seconds, no more
 
@@ -38,9 +38,8 @@ class ResultsFile:
     def __init__(self, path: Path | str, header: dict[str, Any], *, resume: bool, shard: Shard) -> None:
         self.whole_path = Path(path)
         self.path = self.whole_path if shard.is_whole else new_part(self.whole_path, shard)
-        own_launch = None if shard.is_whole else launch_id()
         earlier = [self.whole_path] if self.whole_path.exists() else []
-        earlier += [part.path for part in parts_of(self.whole_path) if part.launch != own_launch]
+        earlier += [part.path for part in parts_of(self.whole_path) if shard.is_whole or not part.is_of_this_launch()]
         if earlier and not resume and shard.leads:  # who speaks for all processes of its launch
             raise UnshakenError(f"{earlier[0]} exists; resume it, remove it or write to another file")
         with writing(self.path):

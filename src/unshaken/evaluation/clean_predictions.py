@@ -14,7 +14,7 @@ from unshaken.attacks.parts import new_part, parts_of, wait_for_others
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.files import flock, writing
-from unshaken.processes import Shard, launch_id
+from unshaken.processes import Shard
 from unshaken.schema import decode, parse_json
 from unshaken.victims.base import Victim
 
@@ -76,7 +76,7 @@ def _stored(path: Path, resume: bool) -> dict[str, Answer]:
     """Answers by id. A line that cannot be read is left out: its text is asked again."""
     found: dict[str, Answer] = {}
     for part in parts_of(path):
-        if not resume and part.launch != launch_id():
+        if not resume and not part.is_of_this_launch():
             continue
         content = b""
         with contextlib.suppress(FileNotFoundError):  # the first process has done with it
