@@ -69,8 +69,8 @@ WHOLE = Shard()  # one process has all the examples
 def launch_id() -> str:
     """The same in all processes of one launch, and another one in the next launch.
 
-    torchrun's agent keeps a random word for it, which the first process to ask has drawn. Other launchers are told apart
-    by what the environment holds: a job's number, or the launching process.
+    torchrun's agent keeps a random word for it, which the first process to ask has drawn. Other launchers are told
+    apart by what the environment holds: a job's number, or the launching process.
     """
     by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "MASTER_ADDR" in os.environ
     drawn = _word_of_agent(os.environ["MASTER_ADDR"], _number("MASTER_PORT", 0)) if by_agent else ""

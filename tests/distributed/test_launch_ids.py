@@ -41,6 +41,7 @@ def test_ranks_agree_and_launches_with_one_endpoint_differ() -> None:
     second = ids_of_two_ranks(port)
     assert len(first) == len(second) == 1
     assert first != second
+    assert agent.port == port
 
 
 def stale(path: Path) -> Path:

@@ -41,7 +41,6 @@ class Part:
         finally:
             os.close(handle)
 
-
     def size(self) -> int:
         try:
             return self.path.stat().st_size

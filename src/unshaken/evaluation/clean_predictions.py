@@ -16,6 +16,7 @@ from unshaken.examples import Example, Examples
 from unshaken.files import flock, writing
 from unshaken.processes import Shard
 from unshaken.schema import decode, parse_json
+from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 
 
@@ -39,7 +40,7 @@ def truncated(victim: Victim, examples: Examples) -> list[bool] | None:
     tokenizer = getattr(victim, "tokenizer", None)
     if tokenizer is None or not victim.max_length:
         return None
-    columns = [list(column) for column in zip(*examples.texts, strict=True)]
+    columns = cut_columns(tokenizer, examples.texts, victim.max_length)  # what is too long stays so
     lengths = tokenizer(*columns, truncation=False, verbose=False, return_attention_mask=False)["input_ids"]
     return [len(ids) > victim.max_length for ids in lengths]
 

@@ -11,6 +11,7 @@ from typing import Any, overload
 import regex  # type: ignore[import-untyped]  # the standard library's re knows neither marks nor emoji
 
 from unshaken.errors import UnshakenError
+from unshaken.truncation import cut_columns
 
 # The first alternative that matches wins; matches without a group are passed over, they are not words.
 _PIECES = regex.compile(
@@ -158,7 +159,7 @@ def visible_positions(
             f"{type(tokenizer).__name__} is a slow tokenizer and does not say which words it truncates; "
             "load a fast one with AutoTokenizer.from_pretrained"
         )
-    columns = [list(column) for column in zip(*texts, strict=True)]
+    columns = cut_columns(tokenizer, texts, max_length)
     batch = tokenizer(*columns, truncation=True, max_length=max_length)
     return [
         tuple(visible_words(segment(text), column, encoding) for column, text in enumerate(row))

@@ -10,6 +10,7 @@ import torch
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.truncation import cut_columns
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class TextCollator:
     max_length: int = 128
 
     def __call__(self, rows: Sequence[Example]) -> dict[str, Any]:
-        columns = [list(column) for column in zip(*(row.texts for row in rows), strict=True)]
+        columns = cut_columns(self.tokenizer, [row.texts for row in rows], self.max_length)
         batch = dict(
             self.tokenizer(*columns, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
         )

@@ -16,6 +16,7 @@ from unshaken.errors import UnshakenError
 from unshaken.pretrained import CLASSIFIER, check_padding, explained, fingerprint
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
+from unshaken.truncation import cut_columns
 from unshaken.victims.base import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.victims.cls_shortcut import FirstTokenOnly
 from unshaken.wordings.rows import Rows
@@ -102,7 +103,7 @@ class ModelVictim(Victim):
 
     def encode(self, texts: Sequence[Texts]) -> Rows:
         """Tokenise and truncate whole texts, or pairs."""
-        columns = [list(column) for column in zip(*texts, strict=True)]
+        columns = cut_columns(self.tokenizer, texts, self.max_length)
         encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
         return Rows.from_lists(encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None)
 

@@ -1,0 +1,79 @@
+"""Cut texts before they are tokenised, exactly: a model that reads 512 tokens needs no megabytes split into them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+# Characters a token that are tried first, and how much more where they gave too few tokens.
+FIRST, MORE = 16, 4
+# Between a word and a space before a letter or digit of ASCII. What follows can change nothing there: these splitters
+# part words at spaces before anything else looks at them, and neither character combines with its neighbours.
+_SAFE = re.compile(r"(?<=[A-Za-z0-9])(?= [A-Za-z0-9])")
+_SPLITTERS = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit"}
+# What changes each character (or cluster of combining ones) by itself, or the ends of a text.
+_NORMALIZERS = {
+    "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "Prepend", "Strip",
+    "StripAccents",
+}  # fmt: skip
+
+
+def cut_columns(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int) -> list[list[str]]:
+    """The columns of `texts`, each text cut where the tokens that `max_length` leaves stay the same.
+
+    Only one text of a pair is cut: which of two long ones loses the odd token depends on their full lengths.
+
+    Example:
+        >>> (column,) = cut_columns(tokenizer, [("good " * 1_000_000,)], max_length=128)
+        >>> len(column[0]) < 10_000
+        True
+    """
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    first = FIRST * (max_length + 1)
+    if all(len(text) <= first for column in columns for text in column) or not can_cut(tokenizer):
+        return columns
+    for row in range(len(texts)):
+        long = [column for column in columns if len(column[row]) > first]
+        if len(long) == 1:
+            others = [len(_ids(tokenizer, column[row])) for column in columns if column is not long[0]]
+            long[0][row] = _cut(tokenizer, long[0][row], max(max_length, *others, 0), first)
+    return columns
+
+
+def can_cut(tokenizer: Any) -> bool:
+    """Whether the tokenizer is of a kind for which a cut is known to be exact."""
+    if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
+        return False
+    if any(re.search(r"\s", token) for token in tokenizer.get_added_vocab()):
+        return False  # an added token may reach over a space
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    normalizers, splitters = _kinds(parts["normalizer"]), _kinds(parts["pre_tokenizer"])
+    return bool(splitters) and splitters[0] in _SPLITTERS and set(normalizers) <= _NORMALIZERS
+
+
+def _kinds(part: dict[str, Any] | None) -> list[str]:
+    """The steps of a tokenizer's part, a sequence spelt out."""
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        inside = part.get("normalizers") or part.get("pretokenizers") or []
+        return [kind for item in inside for kind in _kinds(item)]
+    is_whole = part.get("split") is False or part.get("use_regex") is False  # it parts no words
+    return ["unsplit" if is_whole else str(part["type"])]
+
+
+def _cut(tokenizer: Any, text: str, enough: int, size: int) -> str:
+    """The shortest beginning that was tried and has more than `enough` tokens."""
+    while found := _SAFE.search(text, size):
+        head = text[: found.start()]
+        if len(_ids(tokenizer, head)) > enough:
+            return head
+        size = MORE * found.start()
+    return text
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return found
