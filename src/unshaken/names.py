@@ -2,21 +2,37 @@
 
 "pwws"                        -> PWWS()
 "genetic:population=20"       -> Genetic(population=20)
-"my_pkg.mine:MyDefence"       -> the class MyDefence of module my_pkg.mine (only where the caller allows it)
+"mine:MyDefence"              -> the class MyDefence of module mine, here or installed (only if the caller allows it)
+
+Installed packages add names of their own by entry points, `unshaken.attacks`, `unshaken.defences` and so on: they stand
+for themselves, as the user installed them, in recipes and result files too.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import importlib
+import importlib.metadata
 import inspect
+import os
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from unshaken.errors import UnshakenError
 
 MOST = 40  # names in an error message
+# What a thing is called in messages -> the group of entry points in which packages declare theirs.
+GROUPS = {
+    "attack": "unshaken.attacks",
+    "defence": "unshaken.defences",
+    "reader": "unshaken.readers",
+    "solver": "unshaken.solvers",
+    "substitutions": "unshaken.substitutions",
+    "task": "unshaken.tasks",
+}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -34,21 +50,39 @@ T = TypeVar("T")
 
 
 def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
-    """`table[name]`, or an error that names the nearest entry."""
+    """`table[name]`, or what an installed package declares by that name, or an error that names the nearest of both."""
     key = name.strip().lower().replace("_", "-")
     if key in table:
         return table[key]
-    raise UnshakenError(f"unknown {kind} {name!r}; {nearest(name, table)}")
+    added = installed(kind)
+    if key in added:
+        return cast("T", _load(kind, added[key]))
+    raise UnshakenError(f"unknown {kind} {name!r}; {nearest(name, [*table, *added])}")
+
+
+@functools.cache
+def installed(kind: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """What other packages declare; nothing of them is imported before it is named."""
+    points = importlib.metadata.entry_points(group=GROUPS[kind]) if kind in GROUPS else ()
+    return {point.name.lower().replace("_", "-"): point for point in points}
+
+
+def _load(kind: str, point: importlib.metadata.EntryPoint) -> Any:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        package = point.dist.name if point.dist else "a package"
+        raise UnshakenError(f"{kind} {point.name!r} of {package} ({point.value}) cannot be loaded: {error}") from error
 
 
 def build(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> Any:
     """Make the object that `spec` describes, for example `genetic:population=20,generations=10`.
 
-    `allow_paths` also takes `package.module:Class`; it is set for the command line and Python only, never for
-    text that comes out of a result or recipe file, because importing a module runs its code.
+    `allow_paths` also takes `module:Class`; it is set for the command line and Python only, never for text that comes
+    out of a result or recipe file, because importing a module runs its code.
     """
     name, _, options = spec.partition(":")
-    if "." in name and options and "=" not in options.partition(":")[0]:
+    if name not in table and options.partition(":")[0].isidentifier():
         if not allow_paths:
             raise UnshakenError(f"{kind} {spec!r} is a class path; class paths are taken from the command line only")
         class_name, _, options = options.partition(":")
@@ -59,6 +93,8 @@ def build(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool =
 
 
 def _import_class(kind: str, module_name: str, class_name: str) -> Any:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # for the installed command, as `python -m` has it; last, so that it hides nothing
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

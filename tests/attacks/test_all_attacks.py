@@ -17,7 +17,7 @@ from unshaken.substitutions.words import segment
 
 ATTACKS = table.attacks()
 IDS = [f"{attack.name}-{number}" for number, attack in enumerate(ATTACKS)]
-BLACK_BOX = [attack for attack in ATTACKS if not attack.needs_gradients]
+BLACK_BOX = [attack for attack in ATTACKS if not attack.white_box]
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,9 @@ class Attack(ABC):
     """Anything that attacks: a search, the transfer of another attack, the worst of several."""
 
     name: ClassVar[str]
+    white_box: ClassVar[bool] = False  # follows gradients, and so needs the model itself
+    needs_scores: ClassVar[bool] = True  # climbs the victim's scores: where those mislead, so is the search
+    citation: ClassVar[tuple[str, ...]] = ()  # keys of citations.bib, or whole BibTeX entries
 
     @abstractmethod
     def __call__(
@@ -76,7 +79,10 @@ class Attack(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Every setting as plain JSON, for headers and reports."""
-        return {"name": self.name, **{f.name: describe(getattr(self, f.name)) for f in dataclasses.fields(self)}}
+        own = {f.name: describe(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        traits = {trait: getattr(self, trait) for trait in ("white_box", "needs_scores", "citation")}
+        told = {trait: describe(value) for trait, value in traits.items() if value != getattr(Attack, trait)}
+        return {"name": self.name, **told, **own}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +101,6 @@ class SearchAttack(Attack):
     """
 
     probe: ClassVar[Literal["unknown", "delete"]] = "unknown"
-    needs_gradients: ClassVar[bool] = False
 
     substitutions: Substitutions = field(default_factory=lambda: default_substitutions())
     constraints: tuple[Constraint, ...] = ()

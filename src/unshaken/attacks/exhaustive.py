@@ -31,6 +31,7 @@ class Exhaustive(SearchAttack):
     """
 
     name: ClassVar[str] = "exhaustive"
+    needs_scores: ClassVar[bool] = False
 
     limit: int = 100_000
 

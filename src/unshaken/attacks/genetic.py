@@ -38,6 +38,7 @@ class Genetic(SearchAttack):
     """
 
     name: ClassVar[str] = "genetic"
+    citation: ClassVar[tuple[str, ...]] = ("alzantot-etal-2018-generating",)
 
     population: int = 60  # Jia et al. 2019 section 5.1; RIFT, official code
     generations: int = 40  # Jia et al. 2019 section 5.1; RIFT, official code

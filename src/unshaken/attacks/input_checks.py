@@ -34,7 +34,7 @@ def checked_input(attack: Searcher, victim: Victim, examples: Sequence[Example])
         ids.add(example.id)
     if isinstance(attack.goal, Targeted) and not 0 <= attack.goal.label < victim.num_labels:
         raise UnshakenError(f"the target label {attack.goal.label} is not one of 0 to {victim.num_labels - 1}")
-    if attack.needs_gradients and not isinstance(victim, ModelVictim):
+    if attack.white_box and not isinstance(victim, ModelVictim):
         raise UnshakenError(
             f"{attack.name} follows gradients and needs a Hugging Face model; {victim.name} only answers texts. Use "
             "Victim.from_pretrained or a black-box attack such as pwws"

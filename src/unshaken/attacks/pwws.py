@@ -46,6 +46,7 @@ class PWWS(SearchAttack):
     """
 
     name: ClassVar[str] = "pwws"
+    citation: ClassVar[tuple[str, ...]] = ("ren-etal-2019-generating",)
 
     variant: Literal["ren2019", "greedy"] = "ren2019"
     scoring: Scoring = "probability"  # paper section 3.2; in float64, so that a confident model creates no ties

@@ -29,6 +29,7 @@ class Random(SearchAttack):
     """
 
     name: ClassVar[str] = "random"
+    needs_scores: ClassVar[bool] = False
 
     samples: int = 100
 

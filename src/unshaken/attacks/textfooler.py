@@ -65,6 +65,7 @@ class TextFooler(SearchAttack):
     """
 
     name: ClassVar[str] = "textfooler"
+    citation: ClassVar[tuple[str, ...]] = ("jin-etal-2020-bert",)
 
     variant: Variant = "code"
     constraints: tuple[Constraint, ...] = cast("tuple[Constraint, ...]", None)  # filled in from the variant

@@ -40,6 +40,7 @@ class Transfer(Attack):
     """
 
     name: ClassVar[str] = "transfer"
+    needs_scores: ClassVar[bool] = False
 
     source: Victim | str
     attack: Attack = field(default_factory=PWWS)

@@ -40,7 +40,8 @@ class HullGradientAttack(SearchAttack):
         batch_examples: Examples in one forward and backward pass.
     """
 
-    needs_gradients: ClassVar[bool] = True
+    white_box: ClassVar[bool] = True
+    needs_scores: ClassVar[bool] = False
 
     pieces: Pieces = "mean"
     batch_examples: int = 32
@@ -196,6 +197,7 @@ class HotFlip(HullGradientAttack):
     """
 
     name: ClassVar[str] = "hotflip"
+    citation: ClassVar[tuple[str, ...]] = ("ebrahimi-etal-2018-hotflip",)
 
     most: int | None = None
 

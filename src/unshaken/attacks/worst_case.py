@@ -33,6 +33,7 @@ class WorstCase(Attack):
     """
 
     name: ClassVar[str] = "worst-case"
+    needs_scores: ClassVar[bool] = False
 
     attacks: tuple[Attack, ...]
 

@@ -9,6 +9,7 @@ import typer
 
 from unshaken import __version__
 from unshaken.cli.attack import attack
+from unshaken.cli.cite import cite
 from unshaken.cli.demo import demo
 from unshaken.cli.doctor import doctor
 from unshaken.cli.evaluate import evaluate
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, attack, evaluate, report, doctor):
+for command in (demo, train, attack, evaluate, report, cite, doctor):
     app.command()(command)
 add_reproduce(app)
 app.command(name="list")(list_names)

@@ -80,7 +80,7 @@ def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
     ]
     if substitutions is None:
         return attacks
-    chosen = build("substitutions", substitutions, SUBSTITUTIONS)
+    chosen = build("substitutions", substitutions, SUBSTITUTIONS, allow_paths=True)
     return [_with_substitutions(item, chosen) for item in attacks]
 
 
@@ -116,7 +116,7 @@ def split_specs(text: str) -> list[str]:
 
 def load_sets(tasks: str, data: Path | None, victim: Victim, count: int | None, seed: int) -> dict[str, Examples]:
     """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it."""
-    from unshaken.tasks import TASKS, load_examples, load_task, task_names
+    from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
 
     names = task_names(tasks)
     clean = {name for name in names if name in TASKS and TASKS[name].clean_task is None}
@@ -128,7 +128,8 @@ def load_sets(tasks: str, data: Path | None, victim: Victim, count: int | None, 
         if Path(name).is_file():
             rows = load_examples(name, label_names=_label_names(victim), count=count, seed=seed)
         else:
-            takes_data = name in TASKS and TASKS[name].package is None  # the others bring or name their own files
+            task = known_task(name)
+            takes_data = task is not None and task.package is None  # the others bring or name their own files
             rows = load_task(name, data=data if takes_data else None, seed=seed).require("test")
         if twin := next((known for known in sets if _file_stem(known) == _file_stem(rows.name)), None):
             raise UnshakenError(f"two of the sets in {tasks!r} are called {twin!r}; rename one of the files")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unshaken.cli.reproduce import PACKAGE, require_experiments
-from unshaken.names import lookup
+from unshaken.names import GROUPS, installed, lookup
 
 KINDS = {
     "attacks": ("unshaken.attacks", "ATTACKS"),
@@ -22,6 +22,7 @@ KINDS = {
     "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS"),
     "tasks": ("unshaken.tasks", "TASKS"),
 }
+ENTRY_POINTS = {group.removeprefix("unshaken."): kind for kind, group in GROUPS.items()}
 
 
 def list_names(kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.")]) -> None:
@@ -38,6 +39,8 @@ def list_names(kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KIND
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for key, value in sorted(getattr(importlib.import_module(module), name).items()):
         table.add_row(key, _first_line(value))
+    for key, point in sorted(installed(ENTRY_POINTS.get(kind, "")).items()):
+        table.add_row(key, f"installed: {point.value}")
     Console().print(table)
 
 

@@ -78,7 +78,7 @@ def train(
         make_deterministic()
     console = Console(quiet=not Shard.from_environment().leads)
     chosen = parse_connection(
-        connection, layers=layers, solver=solver, gradient=gradient, form=form, theta=theta, step=step
+        connection, layers=layers, solver=solver, gradient=gradient, form=form, theta=theta, step=step, allow_paths=True
     )
     method = parse(defence, allow_paths=True)
     selection = parse_attacks([select_by], None)[0] if select_by else None

@@ -34,6 +34,7 @@ def parse(
     form: str | None = None,
     theta: float | None = None,
     step: float | None = None,
+    allow_paths: bool = False,
 ) -> Connection | None:
     """The connection a command line names, for example `runge-kutta:order=4`; None for "none"."""
     given = {"layers": layers, "solver": solver, "gradient": gradient, "form": form, "theta": theta, "step": step}
@@ -45,7 +46,7 @@ def parse(
         return None
     make = lookup("connection", name, CONNECTIONS)
     if solver is not None:
-        changes["solver"] = build("solver", solver, SOLVERS)
+        changes["solver"] = build("solver", solver, SOLVERS, allow_paths=allow_paths)
     if gradient is not None:
         changes["gradient"] = build("gradient mode", gradient, GRADIENTS)
     changes |= parse_options("connection", spec, options)

@@ -49,6 +49,8 @@ class ASCC(Defence):
         >>> defence = ASCC(Dictionary.load("neighbours.json"), beta=4)
     """
 
+    citation: ClassVar[tuple[str, ...]] = ("dong-etal-2021-towards", "dong-etal-2021-how")
+
     substitutions: Substitutions | str | None = None
     beta: float = 4.0  # official code of ASCC (IMDB); Adv-Base of the RIFT paper: 10 IMDB, 5 SNLI
     steps: int = 10  # official code

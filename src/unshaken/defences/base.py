@@ -14,7 +14,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -173,6 +173,7 @@ class Defence(nn.Module):
     Defences compose with regularisers: `ASCC() + PTWD()`.
     """
 
+    citation: ClassVar[tuple[str, ...]] = ()  # keys of citations.bib, or whole BibTeX entries
     publishes: tuple[str, ...] = ()  # names of the passes shared through `Step.publish`
 
     def __post_init__(self) -> None:

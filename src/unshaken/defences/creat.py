@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,8 @@ class CreAT(Defence):
     Example:
         >>> trainer = RobustTrainer(model, arguments, defence=CreAT(), train_dataset=data.train)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("wu-etal-2023-toward",)
 
     ascents: int = 1  # official code: adv_steps 2
     adv_lr: float = 0.1  # official code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,8 @@ class FreeLB(Defence):
     Example:
         >>> trainer = RobustTrainer(model, arguments, defence=FreeLB(steps=3), train_dataset=data.train)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("zhu-etal-2020-freelb",)
 
     # official code, fairseq, RoBERTa-large on SST-2; for ALBERT-xxlarge on SST-2: 2 passes, 0.1, 0.6, none
     steps: int = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -72,6 +72,8 @@ class InfoBERT(Defence):
     Example:
         >>> trainer = RobustTrainer(model, arguments, defence=InfoBERT(), train_dataset=data.train)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("wang-etal-2021-infobert",)
 
     # official code, ANLI
     steps: int = 3

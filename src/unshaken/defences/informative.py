@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +47,8 @@ class InformativeTerm(Regulariser):
     Example:
         >>> defence = SWAP() + InformativeTerm(alpha=0.1)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("dong-etal-2021-how",)
 
     alpha: float = 0.1  # paper: 0.1 IMDB, 0.7 SNLI
     conditional: bool = True

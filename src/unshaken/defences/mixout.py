@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,8 @@ class Mixout(Regulariser):
     Example:
         >>> trainer = RobustTrainer(model, arguments, defence=Mixout(p=0.7), train_dataset=data.train)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("lee-etal-2020-mixout",)
 
     p: float = 0.6  # RIFT paper; Lee et al.: 0.7 to 0.9
     granularity: Literal["neuron", "element"] = "neuron"  # official code

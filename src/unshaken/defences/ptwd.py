@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class PTWD(Regulariser):
     Example:
         >>> trainer = RobustTrainer(model, arguments, defence=ASCC() + PTWD(), train_dataset=data.train)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("lee-etal-2020-mixout", "dong-etal-2021-how")
 
     weight: float = 0.01  # RIFT paper, IMDB; 0.005 on SNLI
     form: Literal["l2", "l2_squared"] = "l2"  # RIFT paper and official code; Lee et al.: squared

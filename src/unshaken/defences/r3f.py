@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,8 @@ class R3F(Defence):
     Example:
         >>> trainer = RobustTrainer(model, arguments, defence=R3F(weight=0.7), train_dataset=data.train)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("aghajanyan-etal-2021-better",)
 
     weight: float = 1.0  # official code; 0.7 in its RTE recipe
     eps: float = 1e-5  # official code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from unshaken.defences.ascc import ASCC
 from unshaken.defences.base import Compose
@@ -26,6 +26,8 @@ class RIFT(Compose):
         >>> defence = RIFT(substitutions=Dictionary.load("neighbours.json"), alpha=0.1)
         >>> defence = RIFT.snli()
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("dong-etal-2021-how",)
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +65,8 @@ class SMART(Defence):
     Example:
         >>> trainer = RobustTrainer(model, arguments, defence=SMART.paper(), train_dataset=data.train)
     """
+
+    citation: ClassVar[tuple[str, ...]] = ("jiang-etal-2020-smart",)
 
     weight: float = 1.0  # official code; paper: 1, 3 or 5
     steps: int = 1

@@ -19,7 +19,6 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation import probes
 from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers, remove_parts, truncated
 from unshaken.evaluation.environment import environment, now
-from unshaken.evaluation.flags import SCORELESS
 from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
 from unshaken.evaluation.training_record import TrainingRecord
@@ -271,7 +270,7 @@ class _Run:
         )
 
     def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:
-        if not self.recheck or not isinstance(attack, SearchAttack) or attack.name in SCORELESS:
+        if not self.recheck or not isinstance(attack, SearchAttack) or not attack.needs_scores:
             return ()
         return probes.rechecks(attack, self.victim, self.examples, run.results, self.recheck, self.seed)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from unshaken.attacks import ATTACKS, Attack
 from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
 
 Verdict = Literal["raised", "clear", "unknown"]
@@ -26,9 +27,6 @@ FLAGS = {
     "truncated-substitutions": "the attack spent swaps on words the model never sees",
     "few-seeds": "one training run says little about the method: seeds often differ by more than methods",
 }
-WHITE_BOX = {"hull", "hotflip"}  # attacks whose gradients run through the solver
-# Searches that no score of the victim can starve.
-SCORELESS = WHITE_BOX | {"transfer", "exhaustive", "random", "worst-case"}
 SEARCH_SIZES = {"population", "generations", "beam_width", "width", "steps", "restarts"}
 BUDGETS = SEARCH_SIZES | {"query_budget", "time_budget"}
 ENOUGH_SEEDS = 3
@@ -55,6 +53,11 @@ class Check:
     @property
     def meaning(self) -> str:
         return FLAGS[self.flag]
+
+
+def _trait(run: AttackRun, name: str) -> bool:
+    """A class attribute of the attack: its settings tell where it is not the usual one, or our class of that name."""
+    return bool(run.settings.get(name, getattr(ATTACKS.get(run.attack, Attack), name)))
 
 
 def _clear(flag: str, subject: str, evidence: str) -> Check:
@@ -90,7 +93,7 @@ def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
             subject = f"{place}, {run_name}"
             yield _budget(evaluation, run, subject)
             yield _truncated(run, subject)
-            if run.attack not in SCORELESS:
+            if _trait(run, "needs_scores"):
                 yield _miscalibration(evaluation, run, subject)
 
 
@@ -101,7 +104,7 @@ def _inference_loop(evaluation: Evaluation, subject: str) -> Check:
     if connection.get("theta") == 0:
         return _clear(flag, subject, "explicit connection, no solver")
     shown = ", ".join(f"{key} {connection[key]}" for key in ("layers", "theta", "solver") if key in connection)
-    white_box = [run.attack for run in evaluation.attacks if run.attack in WHITE_BOX]
+    white_box = [run.attack for run in evaluation.attacks if _trait(run, "white_box")]
     if white_box:
         return _clear(flag, subject, f"connected ({shown}), attacked through the solver by {', '.join(white_box)}")
     return _raised(

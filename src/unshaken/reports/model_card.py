@@ -7,26 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.display import visible
+from unshaken.evaluation import citations
 from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import CLEAN, Evaluation
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.files import write_text
 from unshaken.reports.views import escape_markdown
-
-CITATIONS = {
-    "connection": """@inproceedings{kim-etal-2024-im,
-  title = {{IM-BERT}: Enhancing Robustness of {BERT} through the Implicit Euler Method},
-  author = {Kim, MiHyeon and Park, Juhyoung and Kim, YoungBin},
-  booktitle = {Proceedings of the 2024 Conference on Empirical Methods in Natural Language Processing},
-  year = {2024}
-}""",
-    "rift": """@inproceedings{dong-etal-2021-how,
-  title = {How Should Pre-Trained Language Models Be Fine-Tuned Towards Adversarial Robustness?},
-  author = {Dong, Xinshuai and Luu, Anh Tuan and Lin, Min and Yan, Shuicheng and Zhang, Hanwang},
-  booktitle = {Advances in Neural Information Processing Systems},
-  year = {2021}
-}""",
-}
 
 LIMITS = (
     "Accuracy under attack is an upper bound: it holds for the attacks, substitution sets and budgets named here, and "
@@ -69,9 +55,9 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
         ]
     parts += ["## Limits", "\n".join(f"- {limit}" for limit in LIMITS)]
     parts += ["## Training", "```json\n" + _json(record) + "\n```"]
-    citations = _citations(record)
-    if citations:
-        parts += ["## Citation", *(f"```bibtex\n{text}\n```" for text in citations)]
+    papers = dict.fromkeys([*citations.of_record(record), *citations.of_evaluations(evaluations)])
+    if papers:
+        parts += ["## Citation", *(f"```bibtex\n{_unfenced(text)}\n```" for text in papers)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -134,11 +120,9 @@ def _json(record: TrainingRecord) -> str:
 
     from unshaken.schema import encode
 
-    # A fence inside a value would end the block.
-    return visible(json.dumps(encode(record), indent=2, ensure_ascii=False)).replace("```", "` ` `")
+    return _unfenced(visible(json.dumps(encode(record), indent=2, ensure_ascii=False)))
 
 
-def _citations(record: TrainingRecord) -> list[str]:
-    used = record.method.lower()
-    is_connected = bool(record.details.get("connection")) or "im-bert" in used
-    return [CITATIONS["connection"]] * is_connected + [CITATIONS["rift"]] * ("rift" in used)
+def _unfenced(text: str) -> str:
+    """A fence inside a value would end the block."""
+    return text.replace("```", "` ` `")

@@ -1,7 +1,7 @@
 """Data sets as rows of data, a user's own files, and the protocols of the papers."""
 
 from unshaken.tasks.leakage import Leakage, LeakageWarning, leakage
-from unshaken.tasks.load import load_examples, load_task, task_names
+from unshaken.tasks.load import known_task, load_examples, load_task, task_names
 from unshaken.tasks.metrics import METRICS, advglue_score, score
 from unshaken.tasks.sampling import (
     PROTOCOLS,
@@ -37,6 +37,7 @@ __all__ = [
     "TaskData",
     "advglue_score",
     "balanced_sample",
+    "known_task",
     "leakage",
     "load_examples",
     "load_task",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.names import build, lookup, nearest
+from unshaken.names import build, installed, lookup, nearest
 from unshaken.tasks import own, sources
 from unshaken.tasks.readers import FORMATS
 from unshaken.tasks.sampling import PROTOCOLS, Protocol
@@ -52,7 +52,7 @@ def load_task(
     """
     columns = own.Columns.of(text_columns, label_column, id_column, label_names)
     chosen: Protocol = build("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
-    task = TASKS.get(_key(name_or_path))
+    task = known_task(name_or_path)
     if task is not None:
         if columns != own.Columns() or validation is not None or test is not None:
             raise UnshakenError(f"{task.name!r} is a built-in task with its own files and columns; only data applies")
@@ -110,6 +110,12 @@ def task_names(names: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def known_task(name: PathLike) -> Task | None:
+    """A task of ours, or of an installed package; None for what must be a path."""
+    key = _key(name)
+    return lookup("task", key, TASKS) if key in TASKS or key in installed("task") else None
+
+
 def _key(name: PathLike) -> str:
     return str(name).strip().lower().replace("_", "-")
 
@@ -126,7 +132,7 @@ def _exists(path: PathLike) -> bool:
 
 
 def _is_own(name: str) -> bool:
-    return _key(name) not in TASKS and (_exists(name) or "/" in name or Path(name).suffix.lower() in FORMATS)
+    return known_task(name) is None and (_exists(name) or "/" in name or Path(name).suffix.lower() in FORMATS)
 
 
 def _nearest_task(name: PathLike) -> str:
