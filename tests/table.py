@@ -50,6 +50,7 @@ def defences() -> list[DefenceRow]:
         SWAP,
         CreAT,
         FreeLB,
+        HighTemperature,
         InfoBERT,
         InformativeTerm,
         Mixout,
@@ -119,6 +120,12 @@ def defences() -> list[DefenceRow]:
             make=lambda: PTWD(form="l2_squared", decoupled=True),
             keeps_state=True,
             without_noise=lambda: PTWD(form="l2_squared", decoupled=True),
+        ),
+        DefenceRow(
+            name="temperature",
+            make=HighTemperature,
+            regression=False,
+            without_noise=lambda: HighTemperature(temperature=2),
         ),
         DefenceRow(name="mixout", make=Mixout, keeps_state=True, without_noise=lambda: Mixout(p=0)),
     ]

@@ -12,7 +12,9 @@ from unshaken.examples import Examples
 from unshaken_experiments.runs import COUNTER_FITTED, Measure, Run, Settings
 
 COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
-WITHOUT_FILES = ("wordnet", "typos")  # substitution sets that read nothing a recipe could choose
+# Substitution sets that read nothing a recipe could choose.
+WITHOUT_FILES = ("wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing")
+TWO_HOPS = "two-hops:"
 FEATURE_EXAMPLES = 500  # RIFT, Figure 3
 
 
@@ -61,15 +63,31 @@ def build(settings: Settings, data: Path | None) -> tuple[Any, Any]:
     return connection, defence
 
 
-@functools.lru_cache(maxsize=4)
+def smoothing_of(settings: Settings, data: Path | None) -> Any:
+    """How the vocabulary of some settings is smoothed; None where it is not."""
+    from unshaken.smoothing import Smoothing
+    from unshaken.substitutions.specs import split
+
+    if settings.smooth is None:
+        return None
+    sets = tuple(substitutions_of(name, data) for name in split(settings.smooth))
+    return Smoothing(substitutions=sets, hops=settings.hops)
+
+
+@functools.lru_cache(maxsize=16)
 def substitutions_of(name: str, data: Path | None) -> Any:
     from unshaken.names import build as make
-    from unshaken.substitutions import SUBSTITUTIONS, Dictionary
+    from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, TwoHops
+    from unshaken.substitutions.specs import split
 
+    if len(names := split(name)) > 1:
+        return All(tuple(substitutions_of(one, data) for one in names))
+    if name.startswith(TWO_HOPS):
+        return TwoHops(substitutions_of(name.removeprefix(TWO_HOPS), data))
     if name != COUNTER_FITTED:
         if name.partition(":")[0] not in WITHOUT_FILES:
-            names = ", ".join([COUNTER_FITTED, *WITHOUT_FILES])
-            raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {names}")
+            known = ", ".join([COUNTER_FITTED, *WITHOUT_FILES])
+            raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {known}")
         return make("substitutions", name, SUBSTITUTIONS)
     path = None if data is None else data / COUNTER_FITTED_FILE
     if path is None or not path.is_file():

@@ -29,6 +29,8 @@ class Settings:
         rows: Training rows, drawn by stable ids; all where None.
         substitutions: What word-substitution defences may swap: "counter-fitted" (a file of the data folder) or a name
             such as "wordnet".
+        smooth: Substitution sets the vocabulary is smoothed over, `hops` far; not smoothed where None.
+        reader: What reads texts before the tokenizer, such as "unicode,spelling".
         select_by: Attack on validation data that selects the epoch; the validation loss where None.
     """
 
@@ -50,6 +52,9 @@ class Settings:
     defence: str = "standard"
     substitutions: str = COUNTER_FITTED
     select_by: str | None = None
+    smooth: str | None = None
+    hops: int = 1
+    reader: str | None = None
 
     def __post_init__(self) -> None:
         for key in ("epochs", "learning_rate", "weight_decay", "theta", "step"):  # 3 and 3.0 are one setting
@@ -57,6 +62,7 @@ class Settings:
             object.__setattr__(self, key, None if value is None else float(value))
 
 
+LATER = ("smooth", "hops", "reader")
 SETTINGS = {item.name: item for item in dataclasses.fields(Settings)}
 
 
@@ -120,7 +126,11 @@ class Run:
     @property
     def key(self) -> str:
         """Equal for equal trainings, on every machine."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        values = asdict(self)
+        for name in LATER:  # runs from before a setting existed keep their key
+            if values["settings"][name] == SETTINGS[name].default:
+                del values["settings"][name]
+        text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -130,6 +140,10 @@ class Run:
         parts = [self.encoder, chosen.task, chosen.defence]
         if chosen.connection != "none":
             parts += [chosen.connection, chosen.layers or "all"]
+        if chosen.smooth is not None:
+            parts += [f"smooth-{chosen.hops}"]
+        if chosen.reader is not None:
+            parts += ["reader"]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts)).strip(".-").lower()[:80]
         return f"{slug}-s{self.seed}-{self.key}"
 

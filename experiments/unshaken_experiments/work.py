@@ -13,7 +13,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import read_json, write_json
-from unshaken_experiments.inputs import attack_of, build, test_rows, training_rows
+from unshaken_experiments.inputs import attack_of, build, smoothing_of, test_rows, training_rows
 from unshaken_experiments.runs import OUT_OF_MEMORY, Measure, Measured, Outcome, Run, load_outcome
 
 FEATURE_DIMENSIONS = 16  # of the principal components a feature map is drawn from; keeps an outcome small
@@ -186,6 +186,8 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
             train=train,
             validation=validation if selects else None,
             connection=connection,
+            smoothing=smoothing_of(settings, place.data),
+            reader=settings.reader,
             defence=defence,
             selection_attack=selection,
             seed=run.seed,

@@ -81,6 +81,15 @@ def seen_substitutions(evaluation: Evaluation) -> Evaluation:
     return replace(evaluation, attacks=runs)
 
 
+def read_back(evaluation: Evaluation) -> Evaluation:
+    training = evaluation.model.training
+    assert training is not None
+    reading = replace(training, details={**training.details, "reader": "unicode,spelling"})
+    joined = {"name": "all", "provenance": "wordnet: WordNet 3.0 and typos: typing errors", "fingerprint": "0"}
+    changed = replace(evaluation, model=replace(evaluation.model, training=reading))
+    return change_first_run(changed, settings={**evaluation.attacks[0].settings, "substitutions": joined})
+
+
 PLANTED = [
     ("inference-loop", no_white_box),
     ("randomness", lambda item: replace(item, probes=replace(item.probes, repeat_difference=0.1))),
@@ -92,6 +101,7 @@ PLANTED = [
     ("miscalibration", flat_scores),
     ("miscalibration", margin_breaks_more),
     ("same-substitutions", seen_substitutions),
+    ("knows-this-source", read_back),
     ("truncated-substitutions", lambda item: change_first_run(item, truncated_swaps=(2, 5))),
 ]
 

@@ -105,7 +105,8 @@ class _Engine:
         """Results in the order in which they are finished."""
         if not examples:
             return
-        if isinstance(self.victim, ModelVictim):
+        # A reader may change a word by what stands around it, so its texts are tokenised whole.
+        if isinstance(self.victim, ModelVictim) and self.victim.reader is None:
             self._assembler = TokenAssembler(self.victim.tokenizer, len(examples[0].texts), self.victim.max_length)
         # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
         count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1

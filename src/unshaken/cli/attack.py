@@ -30,7 +30,7 @@ def attack(
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Examples a task, by stable ids.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/attack"),
     resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
-    substitutions: Annotated[str | None, typer.Option(help="wordnet, or dictionary:path=FILE.")] = None,
+    substitutions: Annotated[str | None, typer.Option(help="wordnet, dictionary:FILE, typos; or several.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample of examples and of the searches.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU where none is given.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32 where none is given; bfloat16 is faster on a GPU.")] = None,

@@ -27,7 +27,7 @@ def evaluate(
     resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Examples a task, by stable ids.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample of examples and of every probe.")] = 0,
-    substitutions: Annotated[str | None, typer.Option(help="wordnet, or dictionary:path=FILE.")] = None,
+    substitutions: Annotated[str | None, typer.Option(help="wordnet, dictionary:FILE, typos; or several.")] = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples on which attacks are repeated under other scores.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU where none is given.")] = None,
     max_length: Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")] = None,
@@ -73,14 +73,14 @@ def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
     """The attacks behind `pwws,genetic:population=20,generations=10`."""
     from unshaken.attacks import ATTACKS
     from unshaken.names import build
-    from unshaken.substitutions import SUBSTITUTIONS
+    from unshaken.substitutions import joined_substitutions
 
     attacks: list[Attack] = [
         build("attack", spec, ATTACKS, allow_paths=True) for text in specs for spec in split_specs(text)
     ]
     if substitutions is None:
         return attacks
-    chosen = build("substitutions", substitutions, SUBSTITUTIONS, allow_paths=True)
+    chosen = joined_substitutions(substitutions, allow_paths=True)
     return [_with_substitutions(item, chosen) for item in attacks]
 
 

@@ -36,6 +36,13 @@ def train(
     theta: Annotated[float | None, typer.Option(help="0 explicit to 1 implicit.")] = None,
     step: Annotated[float | None, typer.Option(help="Step size of the Euler method.")] = None,
     defence: Annotated[str, typer.Option(help="For example rift, swap:variants=4 or ascc+ptwd.")] = "standard",
+    smooth: Annotated[
+        str | None, typer.Option(help="Smooth the vocabulary over these sets: wordnet:limit=8,dictionary:FILE.")
+    ] = None,
+    hops: Annotated[int, typer.Option(min=1, help="How far the vocabulary is smoothed.")] = 1,
+    reader: Annotated[
+        str | None, typer.Option(help="What reads texts before the tokenizer: unicode,leet,spacing,spelling or all.")
+    ] = None,
     select_by: Annotated[
         str | None,
         typer.Option(help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise."),
@@ -70,6 +77,7 @@ def train(
     from unshaken.defences import parse
     from unshaken.display import Console
     from unshaken.processes import Shard
+    from unshaken.smoothing import parse as parse_smoothing
     from unshaken.tasks import leakage, load_task
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
@@ -80,6 +88,7 @@ def train(
     chosen = parse_connection(
         connection, layers=layers, solver=solver, gradient=gradient, form=form, theta=theta, step=step, allow_paths=True
     )
+    smoothing = None if smooth is None else parse_smoothing(smooth, hops)
     method = parse(defence, allow_paths=True)
     selection = parse_attacks([select_by], None)[0] if select_by else None
     loaded = load_task(
@@ -102,6 +111,8 @@ def train(
         if shared.count:
             console.print(f"warning: {shared.count} test texts also occur in training", style="yellow")
     name = defence if chosen is None else f"{defence} + {connection} {layers or 'all'}"
+    name += "" if smooth is None else f" + smoothed {hops}"
+    name += "" if reader is None else f" + reader {reader}"
     run = fine_tune(
         Plan(
             model=model,
@@ -110,6 +121,8 @@ def train(
             train=rows,
             validation=loaded.validation,
             connection=chosen,
+            smoothing=smoothing,
+            reader=reader,
             defence=method,
             selection_attack=selection,
             seed=seed,

@@ -21,6 +21,7 @@ from unshaken.defences.rift import RIFT
 from unshaken.defences.smart import SMART
 from unshaken.defences.standard import Standard
 from unshaken.defences.swap import SWAP
+from unshaken.defences.temperature import HighTemperature
 from unshaken.defences.weights import release
 from unshaken.names import build
 
@@ -41,6 +42,7 @@ DEFENCES: dict[str, Callable[..., Defence]] = {
     "informative": InformativeTerm,
     "ptwd": PTWD,
     "mixout": Mixout,
+    "temperature": HighTemperature,
 }
 
 
@@ -65,6 +67,7 @@ __all__ = [
     "CreAT",
     "Defence",
     "FreeLB",
+    "HighTemperature",
     "InfoBERT",
     "InformativeTerm",
     "Mixout",

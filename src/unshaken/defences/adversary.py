@@ -8,8 +8,7 @@ from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from unshaken.defences.base import Step, kl_divergence, log_probabilities
-from unshaken.names import build
-from unshaken.substitutions import SUBSTITUTIONS, Substitutions, default_substitutions
+from unshaken.substitutions import Substitutions, default_substitutions, joined_substitutions
 
 
 def resolve(substitutions: Substitutions | str | None) -> Substitutions:
@@ -17,8 +16,7 @@ def resolve(substitutions: Substitutions | str | None) -> Substitutions:
     if substitutions is None:
         return default_substitutions()
     if isinstance(substitutions, str):
-        made: Substitutions = build("substitutions", substitutions, SUBSTITUTIONS)
-        return made
+        return joined_substitutions(substitutions)
     return substitutions
 
 

@@ -62,6 +62,8 @@ class Step:
         examples: The examples behind the rows, where the data set kept its texts; None otherwise.
         tokenizer: The tokenizer behind `inputs`, where the trainer was given one.
         max_length: Truncation length in tokens.
+        reader: What reads texts before the tokenizer, where the model has a reader.
+        temperature: What the logits of this step's passes are divided by; `HighTemperature` sets it.
         progress: Share of training done, 0 to 1, for schedules.
         backward: Runs backward for all but the last pass of a defence that needs several (FreeLB, InfoBERT): the
             trainer scales the loss and handles mixed precision. The last loss is returned from `Defence.loss` instead.
@@ -78,6 +80,8 @@ class Step:
     examples: Sequence[Example] | None = None
     tokenizer: Any = None
     max_length: int = 128
+    reader: Callable[[str], str] | None = None
+    temperature: float = 1.0
     progress: float = 0.0
     backward: Callable[[Tensor], None] = field(default=lambda loss: loss.backward())
     local: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
@@ -102,7 +106,10 @@ class Step:
             inputs.pop("input_ids", None)
         if self.keep_hidden_states:
             inputs.setdefault("output_hidden_states", True)
-        return (self.model if model is None else model)(**inputs)
+        output = (self.model if model is None else model)(**inputs)
+        if self.temperature != 1:
+            output["logits"] = output.logits / self.temperature
+        return output
 
     def publish(self, name: str, output: Any, mask: Tensor | None = None) -> Any:
         """Share a pass, `"clean"` or `"adversarial"`, with the parts beside this defence, and hand it on.
@@ -137,6 +144,8 @@ class Step:
         """Tokenise texts (or pairs) as the batch was, on the model's device."""
         if self.tokenizer is None:
             raise UnshakenError("this defence rewrites texts and needs the tokenizer: pass processing_class=tokenizer")
+        if self.reader is not None:
+            texts = [[self.reader(text) for text in row] for row in texts]
         columns = list(zip(*texts, strict=True))
         encoded = self.tokenizer(
             *(list(column) for column in columns),
@@ -210,6 +219,9 @@ class Regulariser(Defence):
 
     reads: tuple[str, ...] = ()  # names of published passes this term needs
 
+    def prepare(self, step: Step) -> None:
+        """Called before the objective runs its passes."""
+
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """Named parts to add to the objective's; empty where the term acts on the weights."""
         raise NotImplementedError
@@ -219,6 +231,7 @@ class Regulariser(Defence):
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         step.keep_hidden_states |= bool(self.reads)
+        self.prepare(step)
         output = step.publish("clean", step.forward())
         return {"task": step.task_loss(output.logits)} | self.penalty(step)
 
@@ -243,7 +256,7 @@ class Compose(Defence):
             names = " + ".join(type(part).__name__ for part in objectives)
             raise UnshakenError(
                 f"{names}: each of these is a whole objective, and a defence has one; only regularisers (ptwd, mixout, "
-                "informative) can be added to it"
+                "informative, temperature) can be added to it"
             )
         terms = [part for part in parts if isinstance(part, Regulariser)]
         kinds = [type(term) for term in terms]
@@ -277,6 +290,8 @@ class Compose(Defence):
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         step.keep_hidden_states |= any(term.reads for term in self.terms)
+        for term in self.terms:
+            term.prepare(step)
         losses = self.parts[0].loss(step)
         for term in self.terms:
             losses |= term.penalty(step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull_builder import REMEMBERED
+from unshaken.substitutions.joined import All
 from unshaken.substitutions.reach import TouchedWords
 from unshaken.substitutions.words import segment
 from unshaken.wordings import Recipe, TokenAssembler, Wordings
@@ -41,7 +43,11 @@ class SWAP(Defence):
     number of entries by hash. The memory is saved in checkpoints. Each process of a distributed run keeps its own, and
     a resumed one starts with that of the first process.
 
-    Paper: ours.
+    With several sources (`All((WordNet(), Typos()))`, or `wordnet,typos` by name) each word's source is drawn first, so
+    that one with many substitutes does not drown the others.
+
+    Paper: ours. Prior art: augmentation by random sampling at every step, Ivgi and Berant, "Achieving Model Robustness
+        through Discrete Adversarial Training", EMNLP 2021, arXiv 2104.05062.
     Relations: ASCC searches mixtures of embeddings by gradient; SWAP samples texts, as an attacker must write them.
     Cost: 2 forward and backward passes and `variants` forward passes; with one variant there is nothing to compare.
 
@@ -86,6 +92,7 @@ class SWAP(Defence):
         self._assembler: TokenAssembler | None = None
         self._recipes: dict[tuple[str, ...], Recipe | None] = {}
         self._touched: TouchedWords | None = None
+        self._shares: dict[tuple[str, ...], Array] | None = None  # of several sources: how likely each substitute is
         if self.greed:
             self.gains: Tensor
             self.register_buffer("gains", torch.zeros(MEMORY))
@@ -93,6 +100,7 @@ class SWAP(Defence):
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         self.substitutions = resolve(self.substitutions)
         self._touched = TouchedWords(self.substitutions)
+        self._shares = {} if isinstance(self.substitutions, All) else None
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         step.require_classes("SWAP")
@@ -132,7 +140,7 @@ class SWAP(Defence):
         if known is None or not known.serves(step.tokenizer, columns, step.max_length):
             self._assembler = known = TokenAssembler(step.tokenizer, columns, step.max_length)
             self._recipes = {}
-        if not known.usable or step.tokenizer.padding_side != "right":
+        if not known.usable or step.tokenizer.padding_side != "right" or step.reader is not None:
             return step.encode([*(example.texts for example in examples), *self.draw(step, examples)]), choices
         wordings = [self._wording(example.texts) for example in examples]
         new = {wording.texts: wording for wording in wordings if wording.texts not in self._recipes}
@@ -181,10 +189,21 @@ class SWAP(Defence):
         keys = np.repeat(seeds, counts).astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)
         replaced, which, greedy = _uniform(keys, 3 * self.variants).reshape(3, self.variants, -1)
         sizes = np.concatenate([wording.sizes for wording in wordings])
-        choices = 1 + (which * (sizes - 1)).astype(np.int64)
+        choices = self._draw(examples, which, sizes)
         if self.greed:
             choices = np.where(greedy < self.greed, self._best(examples, sizes), choices)
         return np.where(replaced < self.rate, choices, 0)
+
+    def _draw(self, examples: Sequence[Example], which: Array, sizes: Array) -> Array:
+        """A random substitute at every place; of several sources, one is drawn first. (variants, places)"""
+        if self._shares is None:
+            return np.asarray(1 + (which * (sizes - 1)).astype(np.int64))
+        place = np.arange(len(sizes))
+        ends = np.cumsum(sizes - 1)
+        rising = np.concatenate([self._shares[example.texts] for example in examples])  # (forms - places,)
+        rising = rising + np.repeat(place, sizes - 1)
+        found = np.searchsorted(rising, place + which, side="right")
+        return np.asarray(1 + np.minimum(found, ends - 1) - (ends - sizes + 1))
 
     def _best(self, examples: Sequence[Example], sizes: Array) -> Array:
         """The substitute of the highest gain at each place; the first of equals. (places,)"""
@@ -212,14 +231,30 @@ class SWAP(Defence):
                 raise UnshakenError("SWAP has no substitution set: call setup(model, num_labels=...) before training")
             if len(self._wordings) > REMEMBERED:
                 self._wordings, self._recipes = {}, {}
-            for_text = self._touched.substitutions.for_text
-            candidates = [
-                for_text(segment(text)) if self.columns is None or column in self.columns else []
-                for column, text in enumerate(texts)
-            ]
+                self._shares = None if self._shares is None else {}
+            chosen = [self.columns is None or column in self.columns for column in range(len(texts))]
+            source = self._touched.substitutions
+            if self._shares is not None and isinstance(source, All):
+                pairs = zip(chosen, texts, strict=True)
+                grouped = [source.by_source(segment(text)) if on else [] for on, text in pairs]
+                candidates = [[list(chain.from_iterable(of_word)) for of_word in words] for words in grouped]
+                self._shares[texts] = _rising([of_word for words in grouped for of_word in words])
+            else:
+                for_text = source.for_text
+                candidates = [for_text(segment(text)) if on else [] for on, text in zip(chosen, texts, strict=True)]
             self._wordings[texts] = Wordings.of(texts, candidates)
             self._touched.saw(texts=1, words=len(self._wordings[texts].places))
         return self._wordings[texts]
+
+
+def _rising(words: Sequence[Sequence[Sequence[str]]]) -> Array:
+    """Of each word's substitutes, the running sum of their chances: a source that has any, then one of it."""
+    rising = []
+    for sources in words:
+        counts = [len(own) for own in sources if own]
+        shares = [1 / len(counts) / count for count in counts for _ in range(count)]
+        rising.append(np.cumsum(shares))
+    return np.concatenate(rising) if rising else np.zeros(0)
 
 
 def _uniform(keys: Array, draws: int) -> Array:

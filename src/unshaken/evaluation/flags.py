@@ -6,6 +6,7 @@ checked like a fresh one. Its verdict is `raised`, `clear`, or `unknown` where t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +25,7 @@ FLAGS = {
     "below-majority": "a classifier that always gives the most frequent label would do as well",
     "miscalibration": "scores too flat or too sharp mislead the search: other scores break more examples",
     "same-substitutions": "training has seen every substitution that the attack may use",
+    "knows-this-source": "the model's reader maps the attack's words back before the model sees them",
     "truncated-substitutions": "the attack spent swaps on words the model never sees",
     "few-seeds": "one training run says little about the method: seeds often differ by more than methods",
 }
@@ -93,6 +95,7 @@ def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
             subject = f"{place}, {run_name}"
             yield _budget(evaluation, run, subject)
             yield _truncated(run, subject)
+            yield _known_source(evaluation, run, subject)
             if _trait(run, "needs_scores"):
                 yield _miscalibration(evaluation, run, subject)
 
@@ -241,6 +244,39 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
         return _raised(flag, subject, evidence, "attack with another set as well, for example --substitutions typos")
     return _clear(flag, subject, f"{len(used - seen)} substitution set(s) new to the model")
+
+
+READ_BACK = {
+    "typos": "spelling",
+    "homoglyphs": "unicode",
+    "invisible": "unicode",
+    "leet": "leet",
+    "spacing": "spacing",
+}  # substitution set -> the reader that maps it back
+
+
+def _known_source(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
+    flag, training = "knows-this-source", evaluation.model.training
+    reader = None if training is None else training.details.get("reader")
+    if not isinstance(reader, str):
+        return _clear(flag, subject, "training names no reader")
+    names, parts = _names(run.settings), set(re.split(r"[,+]", reader))
+    known = sorted(name for name in names & READ_BACK.keys() if reader == "all" or READ_BACK[name] in parts)
+    if not known:
+        return _clear(flag, subject, f"the reader ({reader}) maps back none of the attack's sets")
+    evidence = f"the reader ({reader}) maps back {', '.join(known)}"
+    return _raised(flag, subject, evidence, "attack with a source that no reader knows as well")
+
+
+def _names(settings: Any) -> set[str]:
+    """The names of all substitution sets in an attack's settings, also of the sources of one that joins several."""
+    if isinstance(settings, Mapping):
+        own = settings.get("substitutions")
+        found = {str(own["name"])} if isinstance(own, Mapping) and "name" in own else set()
+        if isinstance(own, Mapping):
+            found |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
+        return found.union(*(_names(value) for value in settings.values()))
+    return set().union(*map(_names, settings)) if isinstance(settings, list) else set()
 
 
 def _fingerprints(settings: Any) -> set[str]:

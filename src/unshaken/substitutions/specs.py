@@ -12,16 +12,18 @@ from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.dictionary import Dictionary
 
 
-def parse_all(spec: str, table: Mapping[str, Any]) -> tuple[Substitutions, ...]:
+def parse_all(spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> tuple[Substitutions, ...]:
     """Several sets joined by commas. A comma before `key=value` belongs to the set before it; a file is named plainly.
 
     Example:
         >>> parse_all("wordnet:rare=0.1,limit=8,dictionary:neighbours.json", SUBSTITUTIONS)
     """
     found = []
-    for one in re.split(r",(?![^,:]*=)", spec):
+    for one in split(spec):
         name, _, options = one.partition(":")
-        if lookup("substitutions", name, table) == Dictionary.load and not re.match(r"\w+=", options):
+        if "." in name:
+            found.append(build("substitutions", one, table, allow_paths=allow_paths))
+        elif lookup("substitutions", name, table) == Dictionary.load and not re.match(r"\w+=", options):
             path, _, rest = options.partition(",")
             if not path:
                 raise UnshakenError(f"substitutions {one!r}: which file? dictionary:FILE.json")
@@ -29,6 +31,11 @@ def parse_all(spec: str, table: Mapping[str, Any]) -> tuple[Substitutions, ...]:
         else:
             found.append(build("substitutions", one, table))
     return tuple(found)
+
+
+def split(spec: str) -> list[str]:
+    """The specifications of several sets: at commas that no `key=` follows."""
+    return re.split(r",(?![^,:]*=)", spec)
 
 
 def _dictionary_options(spec: str, text: str) -> dict[str, Any]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from unshaken.defences import Defence
     from unshaken.evaluation import TrainingRecord
     from unshaken.examples import Examples
+    from unshaken.readers import Readers
+    from unshaken.smoothing import Smoothing
+    from unshaken.substitutions import Substitutions
 
 MINILM = "minilm"
 PLAN_FILE = "plan.json"
@@ -37,6 +40,8 @@ class Plan:
     train: Examples
     validation: Examples | None
     connection: Connection | None = None
+    smoothing: Smoothing | None = None
+    reader: str | None = None  # "unicode,spelling"; the words it knows are those of training
     defence: Defence | None = None
     selection_attack: Attack | None = None
     seed: int = 0
@@ -62,7 +67,7 @@ def fine_tune(plan: Plan) -> FineTuned:
     import torch
     from transformers import PrinterCallback, set_seed
 
-    from unshaken import RobustTrainer, RobustTrainingArguments, connect
+    from unshaken import RobustTrainer, RobustTrainingArguments, connect, smooth
     from unshaken.pretrained import fingerprint
     from unshaken.training.checkpoints import replaced_folder
 
@@ -71,6 +76,8 @@ def fine_tune(plan: Plan) -> FineTuned:
     base = fingerprint(model, tokenizer, without=model.new_weights).hexdigest()
     if plan.connection is not None:
         connect(model, plan.connection)
+    if plan.smoothing is not None:
+        model, tokenizer = smooth(model, tokenizer, plan.smoothing, texts=plan.train)
     has_validation = plan.validation is not None
     defaults: dict[str, Any] = {"report_to": "none", "disable_tqdm": plan.on_step is not None, "logging_steps": 50}
     if not has_validation:
@@ -86,6 +93,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         train_dataset=plan.train,
         eval_dataset=plan.validation,
         selection_attack=plan.selection_attack,
+        reader=_reader(plan),
         callbacks=list(plan.callbacks),
     )
     if plan.on_step is not None:
@@ -125,9 +133,11 @@ def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -
         seed=plan.seed,
         base_model=plan.model if plan.model == MINILM else Path(plan.model).name,
         task=plan.train.name,
-        substitutions=tuple(_substitutions(plan.defence)),
+        substitutions=tuple(_substitutions(plan)),
         details={
             "connection": None if plan.connection is None else plan.connection.to_dict(),
+            **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
+            **({} if plan.reader is None else {"reader": plan.reader}),
             "defence": None if plan.defence is None else describe(plan.defence),
             "training_examples": len(plan.train),
             "training_data": plan.train.fingerprint,
@@ -205,13 +215,24 @@ def describe(defence: Any) -> list[dict[str, Any]]:
     return described
 
 
-def _substitutions(defence: Any) -> list[dict[str, str]]:
-    found = []
-    for part in getattr(defence, "parts", [defence]):
-        used = getattr(part, "substitutions", None)
-        if used is not None:
-            found.append({"name": used.name, "fingerprint": used.fingerprint})
-    return found
+def _sets(plan: Plan) -> list[Substitutions]:
+    """The substitution sets that training knows: of the defence, its sources, and of the smoothed vocabulary."""
+    used = [getattr(part, "substitutions", None) for part in getattr(plan.defence, "parts", [plan.defence])]
+    used += [] if plan.smoothing is None else plan.smoothing.sets
+    sets = [one for one in used if one is not None and not isinstance(one, str)]
+    return [*sets, *(source for one in sets for source in getattr(one, "sources", ()))]
+
+
+def _substitutions(plan: Plan) -> list[dict[str, str]]:
+    return list({one.fingerprint: {"name": one.name, "fingerprint": one.fingerprint} for one in _sets(plan)}.values())
+
+
+def _reader(plan: Plan) -> Readers | None:
+    if plan.reader is None:
+        return None
+    from unshaken.readers import KnownWords, parse
+
+    return parse(plan.reader, KnownWords.of(plan.train, _sets(plan)))
 
 
 def _last_checkpoint(plan: Plan, base: str) -> str | None:
@@ -247,6 +268,7 @@ def _identity(plan: Plan, base: str) -> dict[str, Any]:
     """
     record = _record(plan, {}, 0, 0.0)
     same = {key: record.details[key] for key in ("connection", "defence", "training_data")}
+    same |= {key: record.details[key] for key in ("smoothing", "reader") if key in record.details}
     return {
         "base_model": record.base_model,
         "base_weights": base,

@@ -26,6 +26,7 @@ from unshaken.defences.base import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.processes import Shard
+from unshaken.readers import Readers
 from unshaken.smoothing import settled_on_save
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
@@ -51,6 +52,7 @@ class RobustTrainer(SafeTrainer):
         selection_attack: Run on the validation examples at each evaluation; its result is logged as
             `eval_accuracy_under_attack`, by which `metric_for_best_model` can select. Test data never selects.
         selection_examples: How many validation examples it attacks, by stable ids.
+        reader: What reads texts before the tokenizer; it is saved with the model.
 
     Example:
         >>> trainer = RobustTrainer(model, RobustTrainingArguments("out"), defence=RIFT(), processing_class=tokenizer,
@@ -71,6 +73,7 @@ class RobustTrainer(SafeTrainer):
         compute_metrics: Callable[[Any], dict[str, float]] | None = None,
         selection_attack: Attack | None = None,
         selection_examples: int = 100,
+        reader: Readers | None = None,
         **kwargs: Any,
     ) -> None:
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
@@ -81,6 +84,12 @@ class RobustTrainer(SafeTrainer):
                 "the objective: write one (docs/defences/index.md shows label smoothing)"
             )
         num_labels = int(model.config.num_labels)
+        self.reader = reader
+        if reader is not None:
+            if not isinstance(train_dataset, Examples):
+                raise UnshakenError("a reader reads texts: train on an Examples split, not on tokens")
+            train_dataset = reader.examples(train_dataset)
+            eval_dataset = reader.examples(eval_dataset) if isinstance(eval_dataset, Examples) else eval_dataset
         for split in (train_dataset, eval_dataset):
             if isinstance(split, Examples):
                 if processing_class is None:
@@ -143,6 +152,7 @@ class RobustTrainer(SafeTrainer):
             examples=examples,
             tokenizer=self.processing_class,
             max_length=self.args.max_length,
+            reader=self.reader,
             progress=self.state.global_step / max(1, self.state.max_steps),
             backward=lambda loss: self._inner_backward(loss, step),
             local=lambda: self.accelerator.no_sync(model),
@@ -222,7 +232,8 @@ class RobustTrainer(SafeTrainer):
         if not self.is_fsdp_enabled:  # where every pass needs all of them
             shard = Shard(rank=self.args.process_index, count=self.args.world_size)
             chosen = chosen.with_rows([row for row in chosen if shard.owns(row.id)])
-        victim = Victim.from_model(self.model, self.processing_class, max_length=self.args.max_length)
+        options: dict[str, Any] = {"max_length": self.args.max_length, "reader": self.reader}
+        victim = Victim.from_model(self.model, self.processing_class, **options)
         counts = torch.zeros(2, device=self.args.device)
         if len(chosen):
             results = attack(victim, chosen)
@@ -247,6 +258,8 @@ class RobustTrainer(SafeTrainer):
         """Write an ordinary model; checkpoints, which the Trainer writes itself, also hold what training needs."""
         with contextlib.nullcontext() if _internal_call else settled_on_save(self.model):
             super().save_model(output_dir, _internal_call)
+        if self.reader is not None and self.args.should_save:
+            self.reader.save(output_dir or self.args.output_dir)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

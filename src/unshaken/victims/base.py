@@ -14,6 +14,7 @@ from unshaken.errors import UnshakenError
 from unshaken.victims.object_digest import object_digest
 
 if TYPE_CHECKING:
+    from unshaken.readers import Readers
     from unshaken.victims.hugging_face import ModelVictim
 
 Texts = tuple[str, ...]  # one text, or two of a pair task
@@ -90,12 +91,19 @@ class Victim(ABC):
         compile: bool = False,
         batch_tokens: int | None = None,
         max_length: int | None = None,
+        reader: Readers | None = None,
     ) -> ModelVictim:
-        """A model in memory, on the device it is on. It is put into evaluation mode."""
+        """A model in memory, on the device it is on, with what reads its texts. It is put into evaluation mode."""
         from unshaken.victims.hugging_face import ModelVictim
 
         return ModelVictim(
-            model, tokenizer, name=name, compile=compile, batch_tokens=batch_tokens, max_length=max_length
+            model,
+            tokenizer,
+            name=name,
+            compile=compile,
+            batch_tokens=batch_tokens,
+            max_length=max_length,
+            reader=reader,
         )
 
     @staticmethod

@@ -16,6 +16,8 @@ from unshaken.errors import UnshakenError
 from unshaken.pretrained import CLASSIFIER, check_padding, explained, fingerprint
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
+from unshaken.readers import Readers
+from unshaken.readers import load as load_reader
 from unshaken.truncation import cut_columns
 from unshaken.victims.base import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.victims.cls_shortcut import FirstTokenOnly
@@ -43,7 +45,9 @@ class ModelVictim(Victim):
         compile: bool = False,
         batch_tokens: int | None = None,
         max_length: int | None = None,
+        reader: Readers | None = None,
     ) -> None:
+        self.reader = reader
         self.num_labels = int(model.config.num_labels)
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         require_classes(self.num_labels, self.name)
@@ -86,6 +90,7 @@ class ModelVictim(Victim):
         trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         tokenizer = load_pretrained("AutoTokenizer", path_or_name, **trust)
         model = load_pretrained(CLASSIFIER, path_or_name, dtype=dtype or torch.float32, **trust)
+        options.setdefault("reader", load_reader(path_or_name))
         with explained(path_or_name, "its first answer", trust_remote_code):
             victim = cls(model.to(device), tokenizer, name=str(path_or_name), **options)
             victim.log_probabilities([("a good film",)])
@@ -98,11 +103,15 @@ class ModelVictim(Victim):
         if self._fingerprint is None or self._fingerprint[0] != version:
             digest = fingerprint(self.model, self.tokenizer)
             digest.update(str(self.max_length).encode())
+            if self.reader is not None:
+                digest.update(self.reader.fingerprint.encode())
             self._fingerprint = (version, digest.hexdigest())
         return self._fingerprint[1]
 
     def encode(self, texts: Sequence[Texts]) -> Rows:
-        """Tokenise and truncate whole texts, or pairs."""
+        """Read, tokenise and truncate whole texts, or pairs."""
+        if self.reader is not None:
+            texts = [self.reader.texts(row) for row in texts]
         columns = cut_columns(self.tokenizer, texts, self.max_length)
         encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
         return Rows.from_lists(encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None)

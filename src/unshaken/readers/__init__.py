@@ -1,0 +1,61 @@
+"""Readers: what stands between a text and the tokenizer. Off unless a user asks; saved with the model, without code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from unshaken.names import lookup
+from unshaken.readers.base import FILE_NAME, Reader, Readers, from_dict, saved_reader
+from unshaken.readers.known import KnownWords
+from unshaken.readers.leet import Leet
+from unshaken.readers.spacing import Spacing
+from unshaken.readers.spelling import Spelling
+from unshaken.readers.synonyms import Synonyms
+from unshaken.readers.unicode import Unicode
+
+READERS: dict[str, type[Reader]] = {
+    "unicode": Unicode,
+    "leet": Leet,
+    "spacing": Spacing,
+    "spelling": Spelling,
+    "synonyms": Synonyms,
+}
+
+
+def parse(spec: str, known: KnownWords) -> Readers:
+    """The readers a command line names, `unicode,spelling`, in the order in which they read; "all" is the first four.
+
+    Synonyms are made from a set, in Python: `Synonyms.of(substitutions, known)`.
+    """
+    makers: dict[str, Any] = {
+        "unicode": Unicode,
+        "leet": lambda: Leet(known=known),
+        "spacing": lambda: Spacing(known=known),
+        "spelling": lambda: Spelling(known=known),
+    }
+    names = list(makers) if spec == "all" else re.split(r"\s*[,+]\s*", spec)
+    return Readers(tuple(lookup("reader", name, makers)() for name in names))
+
+
+def load(folder: Path | str) -> Readers | None:
+    """The reader of a model's folder; None where it has none."""
+    return saved_reader(folder, READERS)
+
+
+__all__ = [
+    "FILE_NAME",
+    "READERS",
+    "KnownWords",
+    "Leet",
+    "Reader",
+    "Readers",
+    "Spacing",
+    "Spelling",
+    "Synonyms",
+    "Unicode",
+    "from_dict",
+    "load",
+    "parse",
+]

@@ -1,0 +1,132 @@
+"""What a reader is: text in, plain text out, before the tokenizer. It belongs to the model and is saved with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
+from unshaken.files import read_json, write_json
+from unshaken.readers.known import KnownWords
+from unshaken.substitutions.base import content_hash
+
+FILE_NAME = "unshaken_reader.json"
+REMEMBERED = 2**16  # texts
+ROUNDS = 8  # until nothing changes; two are enough for nearly all texts
+
+
+class Reader(ABC):
+    """Base of all readers, frozen dataclasses of their settings. Deterministic, and reading twice changes nothing.
+
+    Attributes:
+        name: In files and on command lines.
+        knows: The substitution sets whose words it maps back, as far as it can.
+    """
+
+    name: ClassVar[str]
+    knows: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def __call__(self, text: str) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and settings as JSON, but for the words, which readers of one model share."""
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "known"}  # type: ignore[arg-type]
+        return {"name": self.name, **own}
+
+
+@dataclass(frozen=True)
+class Readers(Reader):
+    """Several readers, one after the other, until nothing changes.
+
+    Example:
+        >>> read = Readers((Unicode(), Spelling(known=KnownWords.of(data.train))))
+        >>> read("a g\u043eod moive")
+        'a good movie'
+    """
+
+    name: ClassVar[str] = "readers"
+
+    parts: Sequence[Reader]
+    _memory: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if not self.parts:
+            raise UnshakenError("Readers() joins readers, and none is given")
+
+    @property
+    def knows(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.knows))
+
+    def __call__(self, text: str) -> str:
+        found = self._memory.get(text)
+        if found is None:
+            found = self._read(text)
+            if len(self._memory) >= REMEMBERED:
+                self._memory.clear()
+            self._memory[text] = found
+        return found
+
+    def _read(self, text: str) -> str:
+        for _ in range(ROUNDS):
+            before = text
+            for part in self.parts:
+                text = part(text)
+            if text == before:
+                break
+        return text
+
+    def texts(self, texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(map(self, texts))
+
+    def examples(self, examples: Examples) -> Examples:
+        """The same examples with their texts read."""
+        return examples.with_rows(row.with_texts(self.texts(row.texts)) for row in examples)
+
+    @cached_property
+    def known(self) -> KnownWords | None:
+        return next((part.known for part in self.parts if hasattr(part, "known")), None)
+
+    @property
+    def fingerprint(self) -> str:
+        words = {} if self.known is None else self.known.counts
+        settings = [repr(sorted(part.to_dict().items(), key=str)) for part in self.parts]
+        return content_hash([*settings, *(f"{word} {words[word]}" for word in sorted(words))])
+
+    def to_dict(self) -> dict[str, Any]:
+        words = {} if self.known is None else dict(self.known.counts)
+        return {"readers": [part.to_dict() for part in self.parts], "words": words}
+
+    def save(self, folder: Path | str) -> Path:
+        """Write it into a model's folder."""
+        return write_json(Path(folder) / FILE_NAME, self.to_dict())
+
+
+def from_dict(saved: Any, table: Mapping[str, type[Reader]], where: str) -> Readers:
+    """What `Readers.to_dict` wrote. Names and plain values only: nothing in a file is run."""
+    from unshaken.names import lookup
+
+    try:
+        known = KnownWords({str(word): int(count) for word, count in saved["words"].items()})
+        parts = []
+        for entry in saved["readers"]:
+            options = {str(key): value for key, value in entry.items() if key != "name"}
+            kind = lookup("reader", str(entry["name"]), table)
+            if any(item.name == "known" for item in fields(kind)):  # type: ignore[arg-type]
+                options["known"] = known
+            parts.append(kind(**options))
+        return Readers(tuple(parts))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UnshakenError(f"{where} is no reader of this library: {error}") from error
+
+
+def saved_reader(folder: Path | str, table: Mapping[str, type[Reader]]) -> Readers | None:
+    """The reader of a model's folder; None where it has none."""
+    path = Path(folder) / FILE_NAME
+    return from_dict(read_json(path), table, str(path)) if path.is_file() else None

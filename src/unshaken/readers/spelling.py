@@ -1,0 +1,81 @@
+"""`Spelling`: a word that nobody knows becomes the known word one edit away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from unshaken.errors import UnshakenError
+from unshaken.readers.base import Reader
+from unshaken.readers.known import KnownWords
+from unshaken.substitutions.words import match_case
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spelling(Reader):
+    """Mends typing errors: a substituted, missing, extra or swapped letter.
+
+    Of several known words one edit away, one with the same first and last letter is taken before others, then the most
+    frequent in training, then the first in the alphabet. Edits are written out and looked up, so there is no index to
+    build or to keep; symmetric-delete indices (SymSpell) need 100 bytes and more for each deletion of each word.
+
+    Paper: Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition", for the idea of a
+        reader before the model; theirs is a network.
+    Cost: A dictionary look-up for a word met before; about 0.1 ms for a new unknown one.
+
+    Args:
+        known: The words that need no mending.
+        min_length: Shorter words are left alone.
+    """
+
+    name: ClassVar[str] = "spelling"
+    knows: ClassVar[tuple[str, ...]] = ("typos",)
+
+    known: KnownWords = field(default_factory=KnownWords, repr=False)
+    min_length: int = 4
+    _memory: dict[str, str] = field(default_factory=dict, repr=False, compare=False, init=False)
+
+    def __post_init__(self) -> None:
+        if self.min_length < 3:
+            raise UnshakenError(f"Spelling(min_length={self.min_length}): at least 3, or particles are mended")
+
+    def __call__(self, text: str) -> str:
+        return _WORD.sub(lambda found: self._word(found[0]), text)
+
+    def to_dict(self) -> dict[str, object]:
+        return {"name": self.name, "min_length": self.min_length}
+
+    def _word(self, written: str) -> str:
+        memory = self._memory
+        if written not in memory:
+            if len(memory) > 2**18:
+                memory.clear()
+            memory[written] = self._mended(written)
+        return memory[written]
+
+    def _mended(self, written: str) -> str:
+        word = written.lower()
+        if len(word) < self.min_length or word in self.known:
+            return written
+        near = {other for other in edits(word, self.known.letters) if len(other) >= 3 and other in self.known}
+        if not near:
+            return written
+        ends = (word[0], word[-1])
+        best = max(sorted(near), key=lambda other: ((other[0], other[-1]) == ends, *self.known.rank(other)))
+        return match_case(written, best)
+
+
+def edits(word: str, letters: str) -> Iterator[str]:
+    """Every word one edit away: a letter dropped, two swapped, one replaced, one put in."""
+    for at in range(len(word) + 1):
+        before, after = word[:at], word[at:]
+        if after:
+            yield before + after[1:]
+            yield from (before + letter + after[1:] for letter in letters)
+        if len(after) > 1:
+            yield before + after[1] + after[0] + after[2:]
+        yield from (before + letter + after for letter in letters)

@@ -1,0 +1,47 @@
+"""`Synonyms`: one code for each cluster of words that may stand in for each other (SEM)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from unshaken.readers.base import Reader
+from unshaken.readers.known import KnownWords
+from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions.words import segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synonyms(Reader):
+    """Every word is read as the code of its cluster: the most frequent word first, its neighbours share its code.
+
+    Paper: Wang et al. 2021, "Natural Language Adversarial Defense through Synonym Encoding", Algorithm 1.
+    Relations: The hard form of a smoothed vocabulary; what a label needs to tell neighbours apart is lost.
+
+    Args:
+        codes: Word to code, both in lower case; a code is its own code.
+    """
+
+    name: ClassVar[str] = "synonyms"
+
+    codes: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, substitutions: Substitutions, known: KnownWords) -> Synonyms:
+        """Codes for the words of a set, by how often training has them."""
+        listed = [word.lower() for word in substitutions.vocabulary() or ()]
+        codes: dict[str, str] = {}
+        for word in sorted(dict.fromkeys(listed), key=lambda word: (-known.counts.get(word, 0), word)):
+            if word in codes:
+                continue
+            near = [other.lower() for other in substitutions.neighbours(word)]
+            code = next((codes[other] for other in near if other in codes), word)
+            for other in (word, *near):
+                codes.setdefault(other, code)
+        return cls(codes=codes)
+
+    def __call__(self, text: str) -> str:
+        words = segment(text)
+        swaps = {at: self.codes[word.lower()] for at, word in enumerate(words) if word.lower() in self.codes}
+        return words.replace(swaps) if swaps else text

@@ -1,0 +1,112 @@
+"""Sets made of other sets: all sources at once, and the words two swaps away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.base import Substitutions, content_hash
+from unshaken.substitutions.words import Words
+
+
+@dataclass(frozen=True)
+class All(Substitutions):
+    """What a real adversary does: every source at every word.
+
+    On a command line sets are joined by commas, `wordnet:limit=8,dictionary:neighbours.json,typos`.
+
+    Args:
+        sources: The sets, in the order of their candidates.
+        limit: The most candidates that each source gives for one word, all where None.
+
+    Example:
+        >>> All((WordNet(), Typos(), Homoglyphs()))
+    """
+
+    name: ClassVar[str] = "all"
+
+    sources: Sequence[Substitutions]
+    limit: int | None = 8  # Jia et al. 2019: 8 neighbours
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sources", tuple(self.sources))
+        if not self.sources:
+            raise UnshakenError("All() joins substitution sets, and none is given")
+        if self.limit is not None and self.limit < 1:
+            raise UnshakenError(f"All(limit={self.limit}): at least 1, or None for all candidates")
+
+    @property
+    def provenance(self) -> str:
+        each = "" if self.limit is None else f" (at most {self.limit} of each)"
+        return " and ".join(f"{one.name}: {one.provenance}" for one in self.sources) + each
+
+    @property
+    def fingerprint(self) -> str:
+        return content_hash([self.name, str(self.limit), *(one.fingerprint for one in self.sources)])
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        return self._join([one.candidates(words, position) for one in self.sources])
+
+    def by_source(self, words: Words) -> list[list[list[str]]]:
+        """Of each word of a text, the candidates of each source; a repeat counts for the first that has it."""
+        seen: list[set[str]] = [set() for _ in words]
+        found: list[list[list[str]]] = [[] for _ in words]
+        for one in self.sources:
+            for at, own in enumerate(one.for_text(words)):
+                new = [word for word in own[: self.limit] if word not in seen[at]]
+                seen[at].update(new)
+                found[at].append(new)
+        return found
+
+    def for_text(self, words: Words) -> list[list[str]]:
+        return [self._join(own) for own in zip(*(one.for_text(words) for one in self.sources), strict=True)]
+
+    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+        found = zip(*(one.for_texts(texts) for one in self.sources), strict=True)
+        return [[self._join(own) for own in zip(*of_text, strict=True)] for of_text in found]
+
+    def vocabulary(self) -> list[str] | None:
+        known = [one.vocabulary() for one in self.sources]
+        if any(words is None for words in known):
+            return None
+        return list(dict.fromkeys(word for words in known for word in words or ()))
+
+    def neighbours(self, word: str) -> list[str]:
+        return self._join([one.neighbours(word) for one in self.sources])
+
+    def _join(self, found: Sequence[Sequence[str]]) -> list[str]:
+        return list(dict.fromkeys(word for own in found for word in own[: self.limit]))
+
+
+@dataclass(frozen=True)
+class TwoHops(Substitutions):
+    """The substitutes of a word's substitutes, which a defence that knows the set may not have met at this word.
+
+    Args:
+        source: The set; it must not read the context.
+        limit: The most candidates for one word, nearest first; all where None.
+        direct: Keep the direct substitutes, too.
+    """
+
+    name: ClassVar[str] = "two-hops"
+
+    source: Substitutions
+    limit: int | None = 8
+    direct: bool = False
+
+    @property
+    def provenance(self) -> str:
+        return f"two hops over {self.source.provenance} (limit={self.limit}, direct={self.direct})"
+
+    @property
+    def fingerprint(self) -> str:
+        return content_hash([self.name, str(self.limit), str(self.direct), self.source.fingerprint])
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        word = words[position].lower()
+        near = self.source.neighbours(word)
+        far = dict.fromkeys(other for one in near for other in self.source.neighbours(one))
+        known = {word, *(() if self.direct else near)}
+        return [other for other in ((*near, *far) if self.direct else far) if other not in known][: self.limit]

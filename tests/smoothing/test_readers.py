@@ -1,0 +1,142 @@
+"""What readers read, that reading twice changes nothing, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unshaken import Victim
+from unshaken.attacks import Greedy
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.readers import FILE_NAME, KnownWords, Leet, Readers, Spacing, Spelling, Synonyms, Unicode, load, parse
+from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs
+
+TEXT = "a good free movie with a wonderful story that critics praise without shame"
+KNOWN = KnownWords.of([TEXT, "a movie"])
+ALL = parse("all", KNOWN)
+CASES = {
+    Unicode(): [
+        ("a gооd mоvie", "a good movie"),  # Cyrillic o
+        ("mo\u200bvie st\u00adory", "movie story"),
+        ("\u202emovie\u202c", "movie"),
+        ("ｍｏｖｉｅ 𝐠𝐨𝐨𝐝", "movie good"),
+        ("m\u0336o\u0336v\u0336i\u0336e\u0336", "movie"),
+        ("movie\U000e0041\U000e0042", "movie"),
+        ("Борис смотрит хорошее кино", "Борис смотрит хорошее кино"),
+        ("naïve café", "naïve café"),
+        ("👩\u200d👧 ❤\ufe0f", "👩\u200d👧 ❤\ufe0f"),
+        ("हिन्दी में", "हिन्दी में"),
+    ],
+    Spelling(known=KNOWN): [
+        ("moive", "movie"),
+        ("MOIVE wonderfull Stroy!", "MOVIE wonderful Story!"),
+        ("movie film", "movie film"),  # WordNet knows film
+        ("the xqzkv cat", "the xqzkv cat"),
+    ],
+    Leet(known=KNOWN): [
+        ("fr33 m0v1e", "free movie"),
+        ("4x4 B2B 3D 2024", "4x4 B2B 3D 2024"),
+        ("G00D!", "good!"),
+        ("w0nd3rful", "wonderful"),
+    ],
+    Spacing(known=KNOWN): [
+        ("f r e e", "free"),
+        ("a f.r.e.e movie", "a free movie"),
+        ("the wonde rful story", "the wonderful story"),
+        ("a good story", "a good story"),
+        ("U.S.A. e.g. I a m", "U.S.A. e.g. I a m"),
+    ],
+}
+
+
+@pytest.mark.parametrize("reader", CASES, ids=lambda reader: reader.name)
+def test_reads(reader: Any) -> None:
+    for written, read in CASES[reader]:
+        assert reader(written) == read
+
+
+def test_spelling_prefers_equal_ends_then_frequency() -> None:
+    known = KnownWords({"qarn": 9, "qorn": 2, "qern": 5, "carn": 50})
+    assert Spelling(known=known)("qxrn") == "qarn"
+
+
+@pytest.mark.parametrize("name", ["homoglyphs", "invisible", "leet", "spacing", "typos"])
+def test_each_disguise_is_mostly_read_back(name: str) -> None:
+    source = SUBSTITUTIONS[name]()
+    words = [word for word in TEXT.split() if len(word) > 3]
+    forms = [(word, form) for word in words for form in source.candidates([word], 0)]
+    missed = [form for word, form in forms if ALL(f"a {form} movie") != f"a {word} movie"]
+    assert len(forms) >= 2 * len(words)
+    assert len(missed) < 0.15 * len(forms), missed
+    assert name in ALL.knows
+
+
+SIGNS = "abcdefg oive.,!-'\u200b\u0301оеа013$@é👍\n"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.text(max_size=30), st.text(alphabet=SIGNS, max_size=40)))
+def test_reading_twice_changes_nothing(text: str) -> None:
+    once = ALL(text)
+    assert ALL(once) == once
+    assert parse("all", KNOWN)(text) == once
+
+
+def test_clean_training_text_is_read_as_it_is() -> None:
+    assert ALL(TEXT) == TEXT
+
+
+def test_synonyms_share_the_code_of_the_most_frequent() -> None:
+    entries = {"film": ["movie"], "movie": ["film", "picture"], "picture": ["movie"], "dog": ["hound"]}
+    read = Synonyms.of(Dictionary(entries=entries), KNOWN)
+    assert read("The Film, a picture of hounds and a hound") == "The Movie, a movie of hounds and a dog"
+    assert all(read.codes[code] == code for code in read.codes.values())
+
+
+def test_saved_without_code_and_loaded(tmp_path: Path) -> None:
+    reader = Readers((*ALL.parts, Synonyms.of(Dictionary(entries={"film": ["movie"]}), KNOWN)))
+    reader.save(tmp_path)
+    again = load(tmp_path)
+    assert again is not None
+    for text in ("a gооd moive", "fr33 film", "f r e e"):
+        assert again(text) == reader(text)
+    assert again.fingerprint == reader.fingerprint
+    assert load(tmp_path / "elsewhere") is None
+    saved = json.loads((tmp_path / FILE_NAME).read_text())
+    saved["readers"][0]["name"] = "os.system"
+    (tmp_path / FILE_NAME).write_text(json.dumps(saved))
+    with pytest.raises(UnshakenError, match="unknown reader"):
+        load(tmp_path)
+    (tmp_path / FILE_NAME).write_text('{"readers": 3}')
+    with pytest.raises(UnshakenError, match="no reader"):
+        load(tmp_path)
+
+
+def test_names() -> None:
+    with pytest.raises(UnshakenError, match="did you mean 'spelling'"):
+        parse("speling", KNOWN)
+    assert [part.name for part in parse("unicode,spelling", KNOWN).parts] == ["unicode", "spelling"]
+
+
+def test_examples_are_read() -> None:
+    rows = Examples(rows=(Example(id="0", texts=("moive", "gооd film"), label=1),))
+    assert ALL.examples(rows)[0].texts == ("movie", "good film")
+
+
+def test_a_reader_belongs_to_its_victim(smoothed_bert: tuple[Any, Any]) -> None:
+    model, tokenizer = smoothed_bert
+    plain, reading = Victim.from_model(model, tokenizer), Victim.from_model(model, tokenizer, reader=ALL)
+    odd, even = [("a gооd m0vie",)], [("a good movie",)]
+    assert (reading.log_probabilities(odd) == plain.log_probabilities(even)).all()
+    assert (plain.log_probabilities(odd) != plain.log_probabilities(even)).any()
+    assert plain.fingerprint != reading.fingerprint
+    # An attack whose every word is read back cannot change an answer.
+    rows = Examples(rows=tuple(Example(id=str(label), texts=("a good movie",), label=label) for label in (0, 1)))
+    results = Greedy(substitutions=Homoglyphs())(reading, rows)
+    assert (results.tally("success"), results.tally("failure")) == (0, 1)
