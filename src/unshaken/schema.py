@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import json
 import math
 import types
 import typing
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from unshaken.errors import UnshakenError
@@ -67,87 +69,170 @@ def decode(kind: type[T], value: Any, where: str, *, written_by_hand: bool = Fal
     Raises:
         UnshakenError: With the path of the first key that is unknown, missing or of another type.
     """
-    return typing.cast("T", _Reader(written_by_hand).read(kind, value, where))
+    try:
+        return typing.cast("T", _reader(typing.cast("Any", kind), written_by_hand)(value))
+    except _RefusedError as refused:
+        raise UnshakenError(f"{where}{refused.path}: {refused.message}") from None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Reader:
-    written_by_hand: bool
+class _RefusedError(Exception):
+    """What is wrong with a value. The path to it is put together on the way out, so that good values pay nothing."""
 
-    def read(self, kind: Any, value: Any, where: str) -> Any:
-        if kind is Any:
-            _check(_is_plain(value), "values nested less deeply, and smaller numbers", value, where)
-            return value
-        origin, arguments = get_origin(kind), get_args(kind)
-        if origin in (Union, types.UnionType):
-            return self._union(arguments, value, where)
-        if origin is Literal:
-            if value not in arguments:
-                raise UnshakenError(f"{where}: {value!r} is none of {', '.join(map(repr, arguments))}")
-            return value
-        if origin is tuple:
-            return self._tuple(arguments, value, where)
-        if origin in (dict, collections.abc.Mapping):
-            _check(isinstance(value, dict), "an object", value, where)
-            return {key: self.read(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-        if origin is list:
-            _check(isinstance(value, list), "a list", value, where)
-            return [self.read(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value)]
-        if dataclasses.is_dataclass(kind):
-            return self._dataclass(kind, value, where)
-        if kind is float:
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            _check(is_number and abs(value) < LARGEST, "a number", value, where)
-            return value
-        if kind is int:
-            is_whole = isinstance(value, int) and not isinstance(value, bool)
-            _check(is_whole and abs(value) < LARGEST, "a whole number", value, where)
-            return value
-        _check(
-            isinstance(value, kind), {"str": "a text", "bool": "true or false"}.get(kind.__name__, "null"), value, where
-        )
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message, self.path = message, ""
+
+    def under(self, part: str) -> _RefusedError:
+        self.path = part + self.path
+        return self
+
+
+Read = Callable[[Any], Any]
+
+
+@cache
+def _reader(kind: Any, by_hand: bool) -> Read:
+    """The function that checks and makes values of a type; made once per type."""
+    if kind is Any:
+        return _plain
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _union(tuple(_reader(item, by_hand) for item in arguments if item is not type(None)), arguments)
+    if origin is Literal:
+        return _literal(arguments)
+    if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
+        return _fixed_tuple(tuple(_reader(item, by_hand) for item in arguments))
+    if origin in (tuple, list):
+        return _sequence(origin, _reader(arguments[0], by_hand))
+    if origin in (dict, collections.abc.Mapping):
+        return _mapping(_reader(arguments[1], by_hand))
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind, by_hand)
+    return {float: _number, int: _whole}.get(kind) or _instance(kind)
+
+
+def _plain(value: Any) -> Any:
+    _check(_is_plain(value), "values nested less deeply, and smaller numbers", value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    _check(is_number and abs(value) < LARGEST, "a number", value)
+    return value
+
+
+def _whole(value: Any) -> Any:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    _check(is_whole and abs(value) < LARGEST, "a whole number", value)
+    return value
+
+
+def _instance(kind: Any) -> Read:
+    expected = {"str": "a text", "bool": "true or false"}.get(kind.__name__, "null")
+
+    def read(value: Any) -> Any:
+        _check(isinstance(value, kind), expected, value)
         return value
 
-    def _union(self, kinds: tuple[Any, ...], value: Any, where: str) -> Any:
-        if value is None and type(None) in kinds:
+    return read
+
+
+def _literal(allowed: tuple[Any, ...]) -> Read:
+    def read(value: Any) -> Any:
+        if value not in allowed:
+            raise _RefusedError(f"{value!r} is none of {', '.join(map(repr, allowed))}")
+        return value
+
+    return read
+
+
+def _union(readers: tuple[Read, ...], kinds: tuple[Any, ...]) -> Read:
+    takes_none = type(None) in kinds
+
+    def read(value: Any) -> Any:
+        if value is None and takes_none:
             return None
-        kinds = tuple(kind for kind in kinds if kind is not type(None))
-        for kind in kinds[:-1]:
-            try:
-                return self.read(kind, value, where)
-            except UnshakenError:
-                continue
-        return self.read(kinds[-1], value, where)
+        for reader in readers[:-1]:
+            with contextlib.suppress(UnshakenError, _RefusedError):
+                return reader(value)
+        return readers[-1](value)
 
-    def _tuple(self, kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-        _check(isinstance(value, list), "a list", value, where)
-        if len(kinds) == 2 and kinds[1] is Ellipsis:
-            return tuple(self.read(kinds[0], item, f"{where}[{index}]") for index, item in enumerate(value))
-        _check(len(value) == len(kinds), f"a list of {len(kinds)}", value, where)
-        return tuple(
-            self.read(kind, item, f"{where}[{index}]")
-            for index, (kind, item) in enumerate(zip(kinds, value, strict=True))
-        )
+    return read
 
-    def _dataclass(self, kind: Any, value: Any, where: str) -> Any:
+
+def _sequence(make: Callable[[list[Any]], Any], item: Read) -> Read:
+    def read(value: Any) -> Any:
+        _check(isinstance(value, list), "a list", value)
+        made: list[Any] = []
+        try:
+            for part in value:
+                made.append(item(part))
+        except _RefusedError as refused:
+            raise refused.under(f"[{len(made)}]") from None
+        return make(made)
+
+    return read
+
+
+def _fixed_tuple(items: tuple[Read, ...]) -> Read:
+    def read(value: Any) -> Any:
+        _check(isinstance(value, list), "a list", value)
+        _check(len(value) == len(items), f"a list of {len(items)}", value)
+        made: list[Any] = []
+        try:
+            for item, part in zip(items, value, strict=True):
+                made.append(item(part))
+        except _RefusedError as refused:
+            raise refused.under(f"[{len(made)}]") from None
+        return tuple(made)
+
+    return read
+
+
+def _mapping(item: Read) -> Read:
+    def read(value: Any) -> Any:
+        _check(isinstance(value, dict), "an object", value)
+        return _fields(value, dict.fromkeys(value, item))
+
+    return read
+
+
+def _dataclass(kind: Any, by_hand: bool) -> Read:
+    @lru_cache  # when first needed: a class may hold values of its own
+    def parts() -> dict[str, Read]:
+        hints = typing.get_type_hints(kind)
+        return {field.name: _reader(hints[field.name], by_hand) for field in dataclasses.fields(kind)}
+
+    optional = _with_defaults(kind) if by_hand else frozenset()
+
+    def read(value: Any) -> Any:
         if isinstance(value, kind):  # a part that its owner read before, because its class depends on a name
             return value
-        _check(isinstance(value, dict), "an object", value, where)
-        fields = _field_types(kind)
-        for key in value:
-            if key not in fields:
-                raise UnshakenError(f"{where}: unknown key {key!r}; {nearest(key, fields)}")
-        optional = _with_defaults(kind) if self.written_by_hand else frozenset()
-        for key in fields:
-            if key not in value and key not in optional:
-                raise UnshakenError(f"{where}: the key {key!r} is missing")
-        return kind(**{key: self.read(fields[key], value[key], f"{where}.{key}") for key in fields if key in value})
+        _check(isinstance(value, dict), "an object", value)
+        readers = parts()
+        if value.keys() != readers.keys():
+            for key in value:
+                if key not in readers:
+                    raise _RefusedError(f"unknown key {key!r}; {nearest(key, readers)}")
+            for key in readers:
+                if key not in value and key not in optional:
+                    raise _RefusedError(f"the key {key!r} is missing")
+        return kind(**_fields(value, readers))
+
+    return read
 
 
-@lru_cache
-def _field_types(kind: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+def _fields(value: dict[str, Any], readers: dict[str, Read]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, reader in readers.items():
+            if key in value:
+                made[key] = reader(value[key])
+    except _RefusedError as refused:
+        raise refused.under(f".{key}") from None
+    return made
 
 
 def _with_defaults(kind: Any) -> frozenset[str]:
@@ -167,7 +252,7 @@ def _is_plain(value: Any, levels: int = DEEPEST) -> bool:
     return not isinstance(value, int) or abs(value) < LARGEST
 
 
-def _check(holds: bool, expected: str, value: Any, where: str) -> None:
+def _check(holds: bool, expected: str, value: Any) -> None:
     if not holds:
         shown = repr(value)
-        raise UnshakenError(f"{where}: expected {expected}, got {shown if len(shown) < 60 else shown[:57] + '...'}")
+        raise _RefusedError(f"expected {expected}, got {shown if len(shown) < 60 else shown[:57] + '...'}")
