@@ -1,12 +1,13 @@
-"""How fast the attacks are, against TextAttack on the CPU and against one example at a time on a GPU.
+"""How fast the attacks are, against TextAttack on the CPU and against the model alone on a GPU.
 
     python benchmarks/attacks.py cpu --data DIR [--peer-python PYTHON --peer-script textattack_bench.py --wheel W]
-    python benchmarks/attacks.py gpu --model DIR --sentences FILE.json --neighbours FILE.json --out gpu.jsonl
+    python benchmarks/attacks.py gpu --data DIR [--model ENCODER...] [--attack NAME...] [--compare] [--profile]
 
 The CPU part attacks MiniLM-L6 with a head fitted by ridge regression on the benign SST-2 sentences of AdvGLUE, with the
 counter-fitted dictionary: the model, sentences and dictionary of the peer's script, which is run right after. DIR holds
 `counterfitted_neighbors.json` and `advglue/dev_ann.json`. Costs are CPU seconds, which a shared machine disturbs least.
-The GPU part takes any encoder folder and sentences as [[text, label], ...]. Each prints one JSON object a line.
+The GPU part takes any encoder folder, and DIR holds `glue/SST-2/dev.tsv` too; `--device cpu --dtype float32 -n 12`
+tries it out. Each prints one JSON object a line.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from unshaken.attacks import PWWS, Genetic, Victim
+from unshaken.attacks import PWWS, Beam, Genetic, Greedy, Random, TextFooler, Victim
+from unshaken.attacks.many.searches import ManySearches
+from unshaken.embedded import minilm_path
 from unshaken.examples import Example, Examples
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.victims.hugging_face import ModelVictim
@@ -97,8 +102,6 @@ def measure(attack: Any, victim: ModelVictim, examples: Examples, **options: Any
 
 
 def cpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
-    from unshaken.embedded import minilm_path
-
     torch.set_num_threads(arguments.threads)
     sentences = advglue_sentences(arguments.data)
     victim = victim_with_head(minilm_path(), sentences)
@@ -174,59 +177,131 @@ def run_peer(arguments: argparse.Namespace, kind: str, wrapper: str, count: int)
     return {key: found[key] for key in kept}
 
 
+ENGINE_ATTACKS: dict[str, Any] = {
+    "pwws": PWWS,
+    "pwws-greedy": partial(PWWS, variant="greedy"),
+    "genetic": Genetic,
+    "greedy": Greedy,
+    "beam": Beam,
+    "random": Random,
+    "textfooler": TextFooler,
+}
+
+
 def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
-    sentences = [(text, int(label)) for text, label in json.loads(arguments.sentences.read_text())]
-    words = Dictionary.load(arguments.neighbours)
-    dtype = getattr(torch, arguments.dtype)
-    victim = victim_with_head(arguments.model, sentences, device=arguments.device, dtype=dtype)
-    examples = right_examples(victim, sentences, arguments.n)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    yield {"device": device, "model": victim.name, "dtype": arguments.dtype, "examples": len(examples)}
-    genetic = Genetic(substitutions=words, population=arguments.population, generations=arguments.generations)
-    for name, attack in (("pwws", PWWS(substitutions=words)), ("genetic", genetic)):
-        attack(victim, examples[:64])  # warm-up: kernels and caches
-        alone = measure(attack, victim, examples[: arguments.n_alone], in_flight=1)
-        together = measure(attack, victim, examples, in_flight=arguments.in_flight)
-        forward = forward_only(attack, victim, examples, arguments.in_flight)
-        yield {
-            "attack": name,
-            "one_at_a_time": alone,
-            "side_by_side": together,
-            "speed_up_rows_per_s": together["rows_per_s"] / alone["rows_per_s"],
-            "speed_up_examples_per_s": (together["examples"] / together["wall_s"])
-            / (alone["examples"] / alone["wall_s"]),
-            "forward_only_rows_per_s": forward,
-            "share_of_forward_only": together["rows_per_s"] / forward,
-        }
+    """The engine against the model alone: rows a second as a share of those of ready-made batches, in the same run."""
+    sentences = sst2_sentences(arguments.data)
+    words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
+    for model in arguments.model or [minilm_path()]:
+        victim = victim_with_head(model, sentences, device=arguments.device, dtype=getattr(torch, arguments.dtype))
+        examples = right_examples(victim, sentences, arguments.n)
+        device = torch.cuda.get_device_name() if arguments.device != "cpu" else "cpu"
+        yield {"device": device, "model": victim.name, "dtype": arguments.dtype, "examples": len(examples)}
+        for name in arguments.attack:
+            sizes = {"population": arguments.population, "generations": arguments.generations}
+            attack = ENGINE_ATTACKS[name](substitutions=words, **(sizes if name == "genetic" else {}))
+            yield {"attack": name, **share(attack, victim, examples, arguments)}
+            if arguments.compare:
+                yield {"attack": name, **compared(attack, victim, examples, arguments.in_flight)}
+            if arguments.profile:
+                print(profile(attack, victim, examples, arguments.in_flight), file=sys.stderr)
 
 
-def forward_only(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> float:
-    """Rows per second when the very rows of the attack go through the model and nothing else is done."""
+def sst2_sentences(data: Path) -> list[tuple[str, int]]:
+    lines = (data / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()[1:]
+    return [(text.strip(), int(label)) for text, label in (line.split("\t") for line in lines)]
+
+
+def share(attack: Any, victim: ModelVictim, examples: Examples, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Best of three for both, after a run of each that warms up every shape."""
+    rows = asked_rows(attack, victim, examples, arguments.in_flight)
+    batches = [inputs for _, inputs in victim.batches(rows)]
+    forward = min(seconds(lambda: pass_through(victim, batches)) for _ in range(4))
+    runs = [measure(attack, victim, examples, in_flight=arguments.in_flight) for _ in range(3)]
+    best = min(runs, key=lambda run: run["wall_s"])
+    padded = sum(inputs["input_ids"].numel() for inputs in batches)
+    return {
+        **best,
+        "batches": len(batches),
+        "padding": 1 - float(rows.lengths.sum()) / padded,
+        "forward_only_rows_per_s": len(rows) / forward,
+        "share_of_forward_only": best["rows_per_s"] * forward / len(rows),
+        "seconds_for_a_million_texts": best["wall_s"] / best["examples"] * 1e6,
+    }
+
+
+def asked_rows(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> Rows:
+    """Every row that the attack puts through the model."""
     seen: list[Rows] = []
-    predict = victim.predict_rows
+    predict_rows, predict_table = victim.predict_rows, victim.predict_table
 
-    def remember(rows: Rows) -> np.ndarray:
+    def remember_rows(rows: Rows) -> np.ndarray:
         seen.append(rows)
-        return predict(rows)
+        return predict_rows(rows)
 
-    victim.predict_rows = remember  # type: ignore[method-assign]
+    def remember_table(table: Any, owner: Any, choices: Any) -> Any:
+        if len(owner):
+            seen.append(table.rows(owner.cpu().numpy(), choices.cpu().numpy()))
+        return predict_table(table, owner, choices)
+
+    victim.predict_rows, victim.predict_table = remember_rows, remember_table  # type: ignore[method-assign]
     try:
         attack(victim, examples, in_flight=in_flight)
     finally:
-        del victim.predict_rows  # type: ignore[method-assign]
-    # In pieces of a million tokens at most, so that the floor is not slowed down by memory.
-    joined = Rows.join(seen)
-    order = np.argsort(-joined.lengths, kind="stable")
-    starts = np.cumsum(joined.lengths) - joined.lengths
-    pieces = []
-    for block in np.array_split(order, max(1, int(joined.lengths.sum()) // 1_000_000)):
-        source = np.concatenate([np.arange(starts[row], starts[row] + joined.lengths[row]) for row in block])
-        pieces.append(Rows(ids=joined.ids[source], types=joined.types[source], lengths=joined.lengths[block]))
-    victim.predict_rows(pieces[0])
+        del victim.predict_rows, victim.predict_table  # type: ignore[method-assign]
+    return Rows.join(seen)
+
+
+def pass_through(victim: ModelVictim, batches: list[dict[str, Any]]) -> None:
+    with victim.answering():
+        for inputs in batches:
+            victim.model(**inputs)
+
+
+def seconds(work: Any) -> float:
+    synchronize()
     started = time.perf_counter()
-    for piece in pieces:
-        victim.predict_rows(piece)
-    return len(joined) / (time.perf_counter() - started)
+    work()
+    synchronize()
+    return time.perf_counter() - started
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def compared(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> dict[str, Any]:
+    """The batched search against a search for each example: outcomes, queries and speed."""
+    started = time.perf_counter()
+    together = attack(victim, examples, in_flight=in_flight)
+    middle = time.perf_counter()
+    serves = ManySearches.serves
+    ManySearches.serves = staticmethod(lambda attack: False)  # type: ignore[method-assign]
+    try:
+        alone = attack(victim, examples, in_flight=in_flight)
+    finally:
+        ManySearches.serves = staticmethod(serves)  # type: ignore[method-assign]
+    ended = time.perf_counter()
+    pairs = list(zip(together, alone, strict=True))
+    return {
+        "compared": len(pairs),
+        "outcomes_that_differ": sum(one.outcome != other.outcome for one, other in pairs),
+        "texts_that_differ": sum(one.adversarial != other.adversarial for one, other in pairs),
+        "accuracy_under_attack": [together.accuracy_under_attack, alone.accuracy_under_attack],
+        "queries": [sum(row.queries for row in rows) for rows in (together, alone)],
+        "speed_up_over_flights": (ended - middle) / (middle - started),
+    }
+
+
+def profile(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> str:
+    """Where the time goes: operators by the time of the device, or of the processor where there is none."""
+    cuda = victim.device.type == "cuda"
+    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
+    with torch.profiler.profile(activities=kinds) as seen:
+        attack(victim, examples, in_flight=in_flight)
+    order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+    return str(seen.key_averages().table(sort_by=order, row_limit=25))
 
 
 def main() -> None:
@@ -243,14 +318,15 @@ def main() -> None:
     on_cpu.add_argument("--peer-script", type=Path)
     on_cpu.add_argument("--wheel", type=Path)
     on_gpu = modes.add_parser("gpu")
-    on_gpu.add_argument("--model", type=Path, required=True)
-    on_gpu.add_argument("--sentences", type=Path, required=True)
-    on_gpu.add_argument("--neighbours", type=Path, required=True)
+    on_gpu.add_argument("--data", type=Path, required=True)
+    on_gpu.add_argument("--model", type=Path, nargs="+", help="encoder folders; MiniLM-L6 from its wheel by default")
+    on_gpu.add_argument("--attack", nargs="+", choices=sorted(ENGINE_ATTACKS), default=["pwws", "genetic"])
     on_gpu.add_argument("--device", default="cuda")
     on_gpu.add_argument("--dtype", default="bfloat16")
-    on_gpu.add_argument("--n", type=int, default=800)
-    on_gpu.add_argument("--n-alone", type=int, default=48)
+    on_gpu.add_argument("-n", type=int, default=872)
     on_gpu.add_argument("--in-flight", type=int, default=512)
+    on_gpu.add_argument("--compare", action="store_true", help="also search each example alone")
+    on_gpu.add_argument("--profile", action="store_true", help="also print where the time goes")
     for mode in (on_cpu, on_gpu):
         mode.add_argument("--population", type=int, default=20)
         mode.add_argument("--generations", type=int, default=10)

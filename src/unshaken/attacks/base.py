@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -26,6 +26,7 @@ from unshaken.victims.base import Victim
 
 if TYPE_CHECKING:
     from unshaken.attacks.constraints import Constraint
+    from unshaken.attacks.many.cohort import Cohort
 
 __all__ = ["Ask", "Attack", "AttackResult", "AttackResults", "Look", "Scores", "Search", "SearchAttack"]
 
@@ -130,6 +131,18 @@ class SearchAttack(Attack):
     @abstractmethod
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
         """Ask about rows of `space` until one succeeds, and return it; None where the search gives up."""
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        """The same search for many examples at once, as tensor work; optional, and only for speed.
+
+        It must find what `search` finds. Each `yield` ends a round, after which finished examples leave.
+        """
+        raise NotImplementedError(f"{self.name} searches one example at a time")
+
+    @property
+    def searches_many(self) -> bool:
+        """Whether `search_many` is there, and as new as `search`: a subclass with its own search wants that."""
+        return has_many(type(self), "search_many", "search")
 
     def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[Any]:
         """What a white-box search needs from inside the model, for many examples in one batch."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 
 from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.many.groups import first_of_equals, rank_of
 from unshaken.attacks.questions import Scores, Search, ask_swaps
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +61,28 @@ class Beam(SearchAttack):
             _, first = np.unique(rows, axis=0, return_index=True)
             beam = rows[np.sort(first)[: self.width]]
         return None
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        owner = cohort.active()
+        beam = cohort.clean_rows(owner)  # (texts of all beams, places), with the example of each in `owner`
+        while len(owner):
+            start, place, choice = cohort.single_swaps(owner, beam)
+            of = owner[start]
+            rows = beam[start].scatter_(1, place[:, None], choice[:, None].short())
+            answers = cohort.ask(of, rows, previous=beam[start])
+            cohort.settle(of, rows, answers)
+            yield
+            beams = torch.zeros_like(cohort.places).index_add(0, owner, torch.ones_like(owner))
+            order = answers.values.sort(dim=0, descending=True, stable=True).indices
+            order = order[of[order].sort(dim=0, stable=True).indices]  # by example, and the best first within it
+            open_still = answers.values[order].isfinite() & cohort.alive[of[order]]
+            tried = open_still & (
+                rank_of(torch.ones_like(open_still), of[order], len(cohort)) <= self.width * beams[of[order]]
+            )
+            order = order[tried]
+            order = order[first_of_equals(rows[order], of[order])]
+            order = order[rank_of(torch.ones_like(order, dtype=torch.bool), of[order], len(cohort)) <= self.width]
+            owner, beam = of[order], rows[order]
 
 
 @dataclass(frozen=True, kw_only=True)

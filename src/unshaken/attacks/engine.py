@@ -22,6 +22,7 @@ from unshaken.attacks.constraints import check, restrict
 from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.flight import Flight
 from unshaken.attacks.input_checks import checked_input
+from unshaken.attacks.many.searches import ManySearches
 from unshaken.attacks.parts import parts_of
 from unshaken.attacks.progress import ProgressBar
 from unshaken.attacks.questions import Look, Searcher
@@ -108,10 +109,20 @@ class _Engine:
         # A reader may change a word by what stands around it, so its texts are tokenised whole.
         if isinstance(self.victim, ModelVictim) and self.victim.reader is None:
             self._assembler = TokenAssembler(self.victim.tokenizer, len(examples[0].texts), self.victim.max_length)
-        # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
-        count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
         if not self._has_answered:
             self._require_effect()
+        alone = list(examples)
+        if self._assembler and isinstance(self.victim, ModelVictim) and ManySearches.serves(self.attack):
+            together = ManySearches(self.attack, self.victim, self._assembler, self._spaces)
+            yield from together.results(examples, self.in_flight)
+            self._has_answered |= together.answered
+            alone = together.left
+        yield from self._one_by_one(alone)
+
+    def _one_by_one(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
+        """By flights: each example has a search of its own, and their questions are merged."""
+        # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
+        count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
         waiting = _in_blocks(examples, self._flights, BLOCK)
         with ThreadPoolExecutor(max_workers=1) as worker:
             cohorts = [_Cohort(self, worker if count > 1 else None) for _ in range(count)]
@@ -136,9 +147,7 @@ class _Engine:
     def _spaces(self, examples: Sequence[Example]) -> list[Space]:
         """The search spaces of some examples: visible words outside frozen columns that have allowed substitutes."""
         texts = [example.texts for example in examples]
-        visible: list[Any] = [None] * len(texts)
-        if isinstance(self.victim, ModelVictim) and getattr(self.victim.tokenizer, "is_fast", False):
-            visible = visible_positions(self.victim.tokenizer, texts, self.victim.max_length)
+        visible = self._visible(texts)
         words = [tuple(segment(text) for text in row) for row in texts]
         places = [
             (row, column) for row in range(len(texts)) for column in range(len(texts[row])) if column not in self.frozen
@@ -154,6 +163,19 @@ class _Engine:
         )
         found = dict(zip(places, choices, strict=True))
         return [self._space(example, words[row], row, found) for row, example in enumerate(examples)]
+
+    def _visible(self, texts: Sequence[Texts]) -> list[Any]:
+        """The words of each column that the model sees; None where it sees them all."""
+        visible: list[Any] = [None] * len(texts)
+        if isinstance(self.victim, ModelVictim) and getattr(self.victim.tokenizer, "is_fast", False):
+            limit = self.victim.max_length
+            cut = range(len(texts))
+            if self._assembler and self._assembler.usable:
+                cut = [row for row, whole in enumerate(self._assembler.whole(texts)) if len(whole.ids) > limit]
+            found = visible_positions(self.victim.tokenizer, [texts[row] for row in cut], limit)
+            for row, positions in zip(cut, found, strict=True):
+                visible[row] = positions
+        return visible
 
     def _require_effect(self) -> None:
         spaces = self._spaces(self._first)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.constraints import SentenceEncoder, SentenceSimilarity
+from unshaken.attacks.outcomes import conclude
 from unshaken.attacks.questions import Ask, Scores, Search, Searcher
 from unshaken.attacks.results import AttackResult, Outcome
 from unshaken.attacks.space import PROBE, Space
@@ -166,34 +166,17 @@ class Flight:
             self._conclude("failure", None)
 
     def _conclude(self, outcome: Outcome, row: np.ndarray | None) -> None:
-        example = self.space.example
-        before, after = self._answers[0], self._answers[self._best[1]]
-        self.result = AttackResult(
-            example_id=example.id,
-            label=int(example.label),
-            outcome=outcome,
-            original=example.texts,
-            adversarial=None if row is None else self.space.write(row),
-            swaps=() if row is None else self.space.swaps(row),
-            prediction=int(before.argmax()),
-            adversarial_prediction=None if row is None else int(after.argmax()),
-            score_before=_probability(before, example.label),
-            score_after=None if outcome == "skipped" else _probability(after, example.label),
+        self.result = conclude(
+            self.attack,
+            self.space,
+            outcome,
+            row=row,
+            before=self._answers[0],
+            after=self._answers[self._best[1]],
             queries=self._queries,
             rows=len(self._known),
-            similarity=None if row is None else self._similarity(row),
-            words=self.space.word_count,
             seconds=self._seconds(),
         )
-
-    def _similarity(self, row: np.ndarray) -> float | None:
-        """The least cosine similarity of a changed text with its original, where a constraint brings an encoder."""
-        for constraint in self.attack.constraints:
-            if isinstance(constraint, SentenceSimilarity):
-                texts = zip(self.space.write(row), self.space.example.texts, strict=True)
-                after, before = zip(*[pair for pair in texts if pair[0] != pair[1]], strict=True)
-                return min(SentenceEncoder.load(constraint.model).cosine(after, before))
-        return None
 
     def _seconds(self) -> float:
         return 0.0 if self._started is None else time.perf_counter() - self._started
@@ -215,7 +198,3 @@ def row_keys(rows: np.ndarray) -> list[bytes]:
     packed = np.ascontiguousarray(rows, np.int16)
     keys: list[bytes] = packed.view(f"V{packed.shape[1] * packed.itemsize}").ravel().tolist()
     return keys if rows.shape[1] <= 256 else [hashlib.blake2b(key, digest_size=16).digest() for key in keys]
-
-
-def _probability(log_probabilities: np.ndarray, label: float) -> float:
-    return float(np.exp(np.float64(log_probabilities[int(label)])))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.many.groups import first_best, within
 from unshaken.attacks.questions import Ask, Scores, Search, best_of_groups
 from unshaken.attacks.space import Space, ragged_arange
 from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +88,57 @@ class Genetic(SearchAttack):
         best = best_of_groups(scores.values, np.cumsum(counts) - counts)
         winner = scores.winner()
         return candidates[best], scores.values[best], None if winner is None else candidates[winner]
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        active = cohort.active()
+        first = cohort.clean_rows(active)[:, None].expand(-1, self.population, -1)  # (active, population, places)
+        rows, values = self._perturb_many(cohort, active, first, streams)
+        yield
+        for _ in range(self.generations):
+            kept = cohort.alive[active]
+            active, rows, values = active[kept], rows[kept], values[kept]
+            if not len(active):
+                return
+            best = values.argmax(1)
+            each = torch.arange(len(active), device=rows.device)
+            elite, elite_values = rows[each, best], values[each, best]
+            weights = cohort.goal.chance(values) + self.floor
+            shares = (weights / weights.sum(1, keepdim=True)).cumsum(1)
+            draws, from_first = self._draws(cohort, active, streams)
+            parents = torch.searchsorted(shares / shares[:, -1:], draws, right=True)  # (active, 2 * children)
+            parents = parents.view(len(active), -1, 2).clamp_max(self.population - 1)
+            mother, father = rows[each[:, None], parents[..., 0]], rows[each[:, None], parents[..., 1]]
+            rows, values = self._perturb_many(cohort, active, mother.where(from_first, father), streams)
+            rows = torch.cat([elite[:, None], rows], 1)
+            values = torch.cat([elite_values[:, None], values], 1)
+            yield
+
+    def _draws(self, cohort: Cohort, active: Tensor, streams: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
+        """What each example draws for its parents, and which words come from the first; in the order of `search`."""
+        children = self.population - 1
+        uniform = np.empty((len(active), 2 * children))
+        from_first = np.zeros((len(active), children, cohort.width), bool)
+        for row, number in enumerate(active.tolist()):
+            uniform[row] = streams[number].random((children, 2)).ravel()
+            places = len(cohort.spaces[number])
+            from_first[row, :, :places] = streams[number].random((children, places)) < 0.5
+        return torch.from_numpy(uniform).to(cohort.device), torch.from_numpy(from_first).to(cohort.device)
+
+    def _perturb_many(
+        self, cohort: Cohort, active: Tensor, rows: Tensor, streams: Sequence[np.random.Generator]
+    ) -> tuple[Tensor, Tensor]:
+        """As `_perturb`, for the rows of every example. (active, rows, places) -> the same, and (active, rows)"""
+        count = rows.shape[1]
+        drawn = [streams[number].integers(len(cohort.spaces[number]), size=count) for number in active.tolist()]
+        place = torch.from_numpy(np.concatenate([*drawn, np.zeros(0, np.int64)])).to(cohort.device)
+        member = active.repeat_interleave(count)
+        counts = cohort.sizes[member, place]
+        total = int(counts.sum())
+        start = torch.arange(len(member), device=cohort.device).repeat_interleave(counts, output_size=total)
+        choice = within(counts, total)
+        candidates = rows.flatten(0, 1)[start].scatter_(1, place[start, None], choice[:, None].short())
+        owner = member[start]
+        answers = cohort.ask(owner, candidates)
+        cohort.settle(owner, candidates, answers)
+        best = first_best(answers.values, start, len(member)).clamp_max(max(0, total - 1))
+        return candidates[best].view_as(rows), answers.values[best].view(rows.shape[:2])

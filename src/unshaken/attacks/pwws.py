@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Scoring
@@ -19,8 +22,13 @@ from unshaken.attacks.questions import (
     ask_swaps,
     best_of_groups,
 )
-from unshaken.attacks.space import Space
+from unshaken.attacks.many.groups import first_best
+from unshaken.attacks.many.prefixes import ask_many_one_by_one, ask_many_prefixes
+from unshaken.attacks.space import PROBE, Space
 from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +90,49 @@ class PWWS(SearchAttack):
             if scores.values[best] > value:
                 row, value = rows[best], scores.values[best]
         return None
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        active = cohort.active()
+        owner, place = cohort.is_place()[active].nonzero(as_tuple=True)
+        owner = active[owner]
+        rows = cohort.clean_rows(owner).scatter_(1, place[:, None], PROBE)
+        blotted = cohort.per_place(owner, place, cohort.ask(owner, rows, probes=True).values)
+        active = cohort.active()
+        start, place, choice = cohort.single_swaps(active, cohort.clean_rows(active))
+        owner = active[start]
+        rows = cohort.clean_rows(owner).scatter_(1, place[:, None], choice[:, None].short())
+        answers = cohort.ask(owner, rows, previous=torch.zeros_like(rows))
+        best = first_best(answers.values, owner * cohort.width + place, len(cohort) * cohort.width)
+        best = best.clamp_max(max(0, len(rows) - 1)).view(len(cohort), cohort.width)
+        is_place = cohort.is_place() & cohort.alive[:, None]
+        values = answers.values[best].where(is_place, -torch.inf)  # of the best substitute (examples, places)
+        weights = (blotted - blotted.amax(1, keepdim=True)).exp()
+        yield
+        if self.variant == "greedy":
+            promise = (weights * cohort.goal.chance(values)).where(is_place, -torch.inf)
+            yield from self._search_many_again(cohort, promise.sort(dim=1, descending=True, stable=True).indices)
+            return
+        promise = weights * (values - cohort.clean.values[:, None])
+        useful = is_place & values.isfinite()
+        rank = promise.where(useful, -torch.inf).sort(dim=1, descending=True, stable=True).indices.argsort(1)
+        ask = ask_many_one_by_one if self.checks else ask_many_prefixes
+        yield from ask(cohort, rank.where(useful, cohort.width), choice[best])
+
+    def _search_many_again(self, cohort: Cohort, order: Tensor) -> Iterator[None]:
+        rows, values = cohort.clean_rows(order), cohort.clean.values.clone()
+        for step in range(cohort.width):
+            active = cohort.active()
+            active = active[cohort.places[active] > step]
+            if not len(active):
+                return
+            place = order[active, step]
+            start, choice = cohort.substitutes_at(active, place)
+            owner = active[start]
+            candidates = rows[owner].scatter(1, place[start, None], choice[:, None].short())
+            answers = cohort.ask(owner, candidates, previous=rows[owner])
+            cohort.settle(owner, candidates, answers)
+            best = first_best(answers.values, owner, len(cohort)).clamp_max(len(candidates) - 1)[active]
+            better = answers.values[best] > values[active]
+            rows[active] = candidates[best].where(better[:, None], rows[active])
+            values[active] = answers.values[best].where(better, values[active])
+            yield

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.questions import Ask, Scores, Search
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +52,18 @@ class Random(SearchAttack):
                 return np.asarray(rows[scores.success.argmax()])
             left, size = left - size, min(2 * size, 256)
         return None
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        left, size = self.samples, 8
+        while left > 0:
+            active = cohort.active()
+            count = min(size, left)
+            drawn = np.zeros((len(active), count, cohort.width), np.int16)
+            for row, number in enumerate(active.tolist()):
+                sizes = cohort.spaces[number].sizes
+                drawn[row, :, : len(sizes)] = streams[number].integers(sizes, size=(count, len(sizes)), dtype=np.int16)
+            rows = torch.from_numpy(drawn).to(cohort.device).flatten(0, 1)
+            owner = active.repeat_interleave(count)
+            cohort.settle(owner, rows, cohort.ask(owner, rows, in_order=True), first=True)
+            left, size = left - size, min(2 * size, 256)
+            yield

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unshaken.errors import UnshakenError
 from unshaken.pretrained import CLASSIFIER, check_padding, explained, fingerprint
@@ -21,7 +22,7 @@ from unshaken.readers import load as load_reader
 from unshaken.truncation import cut_columns
 from unshaken.victims.base import Texts, Victim, checked, log_softmax, require_classes
 from unshaken.victims.cls_shortcut import FirstTokenOnly
-from unshaken.wordings.rows import Rows
+from unshaken.wordings import Rows, TokenTable
 
 # Measured: beyond these sizes a forward pass gains nothing (GPU) or falls out of the caches (CPU).
 BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}
@@ -121,20 +122,54 @@ class ModelVictim(Victim):
 
     def predict_rows(self, rows: Rows) -> np.ndarray:
         """Log-probabilities of token rows, float32 (n, classes), in the order given."""
+        logits = self._logits(_OnDevice(rows, self.device, self.tokenizer.pad_token_id))
+        return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
+
+    def predict_table(self, table: TokenTable, owner: Tensor, choices: Tensor) -> Tensor:
+        """Log-probabilities of wordings, put together and answered on the device; float32 (n, classes).
+
+        Args:
+            table: The examples, on this victim's device.
+            owner: The example of each row. (n,)
+            choices: What it writes at each place. (n, places)
+        """
+        if not len(owner):
+            return torch.empty(0, self.num_labels, device=self.device)
+        logits = self._logits(_Assembled(table, owner, choices))
+        found = logits.double().log_softmax(-1).float()  # as `log_softmax` does it, for the same reason
+        if found.isnan().any():
+            raise UnshakenError(f"{self.name} returned NaN for {int(found.isnan().any(1).sum())} of {len(found)} texts")
+        return found
+
+    def _logits(self, source: _OnDevice | _Assembled) -> Tensor:
+        """The model's answers to all rows of a source, in the order given. (n, classes)"""
         exact = self.model.dtype == torch.float64
-        logits = torch.empty(len(rows), self.num_labels, device=self.device, dtype=torch.float64 if exact else None)
-        ragged = _OnDevice(rows, self.device, self.tokenizer.pad_token_id)
+        count = len(source.sorted_lengths)
+        logits = torch.empty(count, self.num_labels, device=self.device, dtype=torch.float64 if exact else None)
         start = 0
-        with torch.no_grad(), self._shortcut.open() if self._shortcut else contextlib.nullcontext():
-            while start < len(rows):
-                batch = ragged.batch(start, self._batch_end(ragged.sorted_lengths, start))
+        with self.answering():
+            while start < count:
+                batch = source.batch(start, self._batch_end(source.sorted_lengths, start))
                 try:
                     logits[batch.order] = self._call(**self._inputs(batch)).logits.to(logits.dtype)
                 except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                     self._shrink(error, batch)
                     continue
                 start += len(batch.order)
-        return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
+        return logits
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """How queries are answered: without gradients, and by the fastest kernels."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            if self._shortcut:
+                stack.enter_context(self._shortcut.open())
+            if self.device.type == "cuda":  # cuDNN's attention makes a plan of its own for each new shape of a batch
+                stack.enter_context(
+                    sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+                )
+            yield
 
     def batches(self, rows: Rows) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """The same batches for passes of one's own (gradients): row numbers and model inputs."""
@@ -201,6 +236,23 @@ class _OnDevice:
         ids = self._ids[source].long().masked_fill(~mask, self._pad)
         types = self._types[source].long().masked_fill(~mask, 0)
         return _Batch(self._order[start:end], ids, types, mask.long())
+
+
+class _Assembled:
+    """Wordings on the device, from which padded batches are put together there."""
+
+    def __init__(self, table: TokenTable, owner: Tensor, choices: Tensor) -> None:
+        lengths = table.row_lengths(owner, choices).cpu().numpy()  # batches are made by the host: its one wait
+        order = np.argsort(-lengths, kind="stable")
+        self.sorted_lengths = lengths[order]
+        self._order = torch.from_numpy(order).to(owner.device, non_blocking=True)
+        self._table, self._owner, self._choices = table, owner, choices
+
+    def batch(self, start: int, end: int) -> _Batch:
+        order = self._order[start:end]
+        width = int(self.sorted_lengths[start])
+        ids, types, mask = self._table.batch(self._owner[order], self._choices[order], width)
+        return _Batch(order, ids, types, mask.long())
 
 
 def _longest_input(model: Any, tokenizer: Any) -> int:

@@ -125,7 +125,7 @@ class TokenAssembler:
         columns = [list(column) for column in zip(*(texts for _, texts in others), strict=True)]
         whole = self.tokenizer(*columns, truncation=True, max_length=self.max_length) if others else {"input_ids": []}
         own, chosen = torch.from_numpy(owner), torch.from_numpy(padded[:, : table.places])
-        lengths = table.row_lengths(own, table.lists(own, chosen))
+        lengths = table.row_lengths(own, chosen)
         width = max(int(lengths.max()), *(len(ids) for ids in whole["input_ids"]), 1)
         ids, types, mask = table.batch(own, chosen, width)
         for (row, _), tokens, kinds in zip(

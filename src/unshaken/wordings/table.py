@@ -16,7 +16,7 @@ from unshaken.wordings.rows import Rows
 
 FIXED = -1  # a slot that no place chooses
 SPECIAL = -1  # a slot of no column, which truncation spares
-CELLS = 1 << 20  # tokens or slots that are worked on at once, to bound memory
+CELLS = 1 << 22  # tokens or slots that are worked on at once, to bound memory
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,10 @@ class TokenTable:
         # Most tables hold no wording that is too long, and need no clipping.
         self._room = room if any(recipe.longest > room for recipe in recipes) else None
 
+    @property
+    def slots(self) -> int:
+        return self._first.shape[1]
+
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
 
@@ -139,9 +143,12 @@ class TokenTable:
         picked = torch.cat([choices.long() % self._counts[owner], owner.new_zeros(len(owner), 1)], 1)
         return self._entries[self._first[owner] + picked.gather(1, self._place[owner])]
 
-    def row_lengths(self, owner: Tensor, lists: Tensor) -> Tensor:
+    def row_lengths(self, owner: Tensor, choices: Tensor) -> Tensor:
         """Tokens of each row. (n,)"""
-        return self._kept(owner, lists).sum(1)
+        step = max(1, CELLS // self.slots)
+        starts = range(0, max(1, len(owner)), step)
+        blocks = ((owner[at : at + step], choices[at : at + step]) for at in starts)
+        return torch.cat([self._kept(of, self.lists(of, chosen)).sum(1) for of, chosen in blocks])
 
     def batch(self, owner: Tensor, choices: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
         """Token ids, token types and mask of rows, padded to `width`. Each (n, width)"""
@@ -159,7 +166,7 @@ class TokenTable:
     def rows(self, owner: Array, choices: Array) -> Rows:
         """Token rows without padding, on the host."""
         ids, types, lengths = [], [], []
-        step = max(1, CELLS // max(1, self.longest, self._first.shape[1]))
+        step = max(1, CELLS // max(1, self.longest, self.slots))
         for start in range(0, max(1, len(owner)), step):  # once even without rows, for the shapes
             of = torch.from_numpy(owner[start : start + step]).to(self.device)
             chosen = torch.from_numpy(np.ascontiguousarray(choices[start : start + step])).to(self.device)

@@ -1,0 +1,303 @@
+"""`Cohort`: examples that are searched together. It owns queries, repeats, budgets and success, as a flight does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.constraints import check
+from unshaken.attacks.constraints.base import Candidate, Constraint, ManyCandidates
+from unshaken.attacks.many.goals import TensorGoal
+from unshaken.attacks.many.groups import any_of, first_best, first_true, rank_of, within
+from unshaken.attacks.many.memory import Memory
+from unshaken.attacks.outcomes import conclude
+from unshaken.attacks.results import AttackResult
+from unshaken.attacks.space import Space, candidates_of
+from unshaken.victims.hugging_face import ModelVictim
+from unshaken.wordings import TokenTable
+
+KEY_CELLS = 1 << 22  # slots whose keys are made at once
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to many rows. What a constraint refuses or lies beyond the budget has -inf and no success."""
+
+    values: Tensor  # (n,) float64, higher is closer to the goal
+    success: Tensor  # (n,) bool
+    log_probabilities: Tensor  # (n, classes)
+
+
+class VictimFailure(Exception):  # noqa: N818 - it says what happened
+    """The model could not answer a batch; the examples behind it are searched one by one instead."""
+
+
+class Cohort:
+    """Some examples on the victim's device.
+
+    A search asks about rows (`ask`), each with the number of its example in `owner`; rows of one example stand together
+    and in order. Examples leave by `settle` (a text that reached the goal), by their budget, or when the search ends.
+
+    Attributes:
+        sizes: Choices of each place, 1 where an example has no such place. (examples, places)
+        places: How many places each example has. (examples,)
+        alive: Which examples are still searched. (examples,)
+        clean: The answers to the texts as they are.
+    """
+
+    def __init__(self, attack: SearchAttack, victim: ModelVictim, spaces: Sequence[Space], table: TokenTable) -> None:
+        self.attack, self.victim, self.spaces, self.table = attack, victim, spaces, table
+        self.device = table.device
+        self.goal = TensorGoal(attack.goal, attack.scoring)
+        self.width = table.places
+        count = len(spaces)
+        sizes, column = np.ones((count, self.width), np.int64), np.full((count, self.width), -1, np.int64)
+        for row, space in enumerate(spaces):
+            sizes[row, : len(space)] = space.sizes
+            column[row, : len(space)] = [of for of, _ in space.places]
+        self._column = torch.from_numpy(column).to(self.device)
+        self._words = torch.tensor([[len(words) for words in space.words] for space in spaces], device=self.device)
+        self.sizes = torch.from_numpy(sizes).to(self.device)
+        self.places = torch.tensor([len(space) for space in spaces], device=self.device)
+        self.labels = torch.tensor([int(space.example.label) for space in spaces], device=self.device)
+        self.alive = torch.ones(count, dtype=torch.bool, device=self.device)
+        self._reported = np.zeros(count, bool)
+        self._won = torch.zeros_like(self.alive)
+        self._spent = torch.zeros_like(self.alive)
+        self._found = self.clean_rows(torch.arange(count, device=self.device))
+        self._queries = torch.zeros_like(self.labels)
+        self._asked_rows = torch.zeros_like(self.labels)
+        self._best = torch.full((count,), -torch.inf, dtype=torch.float64, device=self.device)
+        self._best_answer = torch.zeros(count, victim.num_labels, device=self.device)
+        self._memory = Memory(victim.num_labels, self.device)
+        seeded = torch.Generator().manual_seed(0)
+        self._factors = torch.randint(-(2**63), 2**63 - 1, (table.slots,), generator=seeded).to(self.device) | 1
+        self._started = time.perf_counter()
+        self.clean: Answers
+
+    def start(self) -> None:
+        """Ask about the texts as they are. Wrong answers and texts without places are not searched."""
+        everyone = torch.arange(len(self), device=self.device)
+        self.clean = self.ask(everyone, self.clean_rows(everyone))
+        right = self.clean.log_probabilities.argmax(1) == self.labels
+        self.alive &= right & (self.places > 0) & self.goal.applies(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.spaces)
+
+    def active(self) -> Tensor:
+        """The numbers of the examples that are still searched. (active,)"""
+        return self.alive.nonzero()[:, 0]
+
+    def is_place(self) -> Tensor:
+        """(examples, places)"""
+        return torch.arange(self.width, device=self.device) < self.places[:, None]
+
+    def clean_rows(self, owner: Tensor) -> Tensor:
+        return torch.zeros(len(owner), self.width, dtype=torch.int16, device=self.device)
+
+    def single_swaps(self, owner: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Every way to swap one more word of each row: the row it starts from, its place and its choice. Each (n,)"""
+        open_places = (rows == 0) & self.is_place()[owner]
+        start, place = open_places.nonzero(as_tuple=True)
+        counts = self.sizes[owner[start], place] - 1
+        total = int(counts.sum())
+        repeated = torch.arange(len(start), device=self.device).repeat_interleave(counts, output_size=total)
+        return start[repeated], place[repeated], within(counts, total) + 1
+
+    def substitutes_at(self, owner: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Every substitute at one place of each row: the row it starts from and its choice. Each (n,)"""
+        counts = self.sizes[owner, place] - 1
+        total = int(counts.sum())
+        start = torch.arange(len(owner), device=self.device).repeat_interleave(counts, output_size=total)
+        return start, within(counts, total) + 1
+
+    def per_place(self, owner: Tensor, place: Tensor, values: Tensor) -> Tensor:
+        """Values by example and place, -inf where there is none. (examples, places)"""
+        spread = values.new_full((len(self), self.width), -torch.inf)
+        return spread.index_put((owner, place), values)
+
+    def ask(
+        self,
+        owner: Tensor,
+        rows: Tensor,
+        *,
+        in_order: bool = False,
+        probes: bool = False,
+        previous: Tensor | None = None,
+    ) -> Answers:
+        """Ask about rows, (n,) and (n, places).
+
+        Args:
+            owner: The example of each row, ascending.
+            rows: Choices, int16.
+            in_order: As in `Ask`: only rows up to an example's first success count as queries.
+            probes: Every row blots out a word. Such texts never succeed.
+            previous: The rows that constraints compare with. (n, places)
+        """
+        self.alive &= ~self._spent
+        asked, truncated = self._asked(owner, self._allowed(owner, rows, probes, previous))
+        if asked is None:
+            answers = self._answers(owner, rows)
+        else:
+            some = self._answers(owner[asked], rows[asked])
+            answers = some.new_full((len(rows), some.shape[1]), -torch.inf)
+            answers[asked] = some
+        values = self.goal.values(answers, self.labels[owner])
+        success = self.goal.reached(answers, self.labels[owner])
+        was_asked = torch.ones_like(success)
+        if asked is not None:
+            was_asked = torch.zeros_like(success).index_fill(0, asked, True)
+            values, success = values.masked_fill(~was_asked, -torch.inf), success & was_asked
+        if probes:
+            success = torch.zeros_like(success)
+        else:
+            self._keep_best(owner, values, answers)
+        self._count(owner, was_asked, success if in_order else None, truncated)
+        return Answers(values, success, answers)
+
+    def settle(self, owner: Tensor, rows: Tensor, answers: Answers, *, first: bool = False) -> None:
+        """End the examples that have a success: with the first of theirs, or with the one of highest value."""
+        hits = answers.success & self.alive[owner]
+        if first:
+            chosen = first_true(hits, owner, len(self))
+        else:
+            chosen = first_best(answers.values.masked_fill(~hits, -torch.inf), owner, len(self))
+        won = any_of(hits, owner, len(self))
+        chosen = chosen.clamp_max(max(0, len(rows) - 1))
+        if len(rows):
+            self._found = rows[chosen].where(won[:, None], self._found)
+            self._best_answer = answers.log_probabilities[chosen].where(won[:, None], self._best_answer)
+        self._won |= won
+        self.alive &= ~won
+
+    def finished(self, *, all_done: bool = False) -> list[AttackResult]:
+        """The results of examples that ended since the last call; of all that are left where the search is over."""
+        if all_done:
+            self.alive = torch.zeros_like(self.alive)
+        ended = ~self.alive.cpu().numpy() & ~self._reported
+        if not ended.any():
+            return []
+        self._reported |= ended
+        seconds = time.perf_counter() - self._started
+        parts = (
+            self._won,
+            self._found,
+            self.clean.log_probabilities,
+            self._best_answer,
+            self._queries,
+            self._asked_rows,
+        )
+        won, found, before, after, queries, asked = (part.cpu().numpy() for part in parts)
+        skipped = before.argmax(1) != self.labels.cpu().numpy()
+        return [
+            conclude(
+                self.attack,
+                self.spaces[number],
+                "skipped" if skipped[number] else "success" if won[number] else "failure",
+                row=found[number, : len(self.spaces[number])] if won[number] else None,
+                before=before[number],
+                after=after[number],
+                queries=int(queries[number]),
+                rows=int(asked[number]),
+                seconds=seconds,
+            )
+            for number in np.flatnonzero(ended).tolist()
+        ]
+
+    def unfinished(self) -> list[Space]:
+        """The examples whose results were not taken yet."""
+        return [space for space, done in zip(self.spaces, self._reported.tolist(), strict=True) if not done]
+
+    def _allowed(self, owner: Tensor, rows: Tensor, probes: bool, previous: Tensor | None) -> Tensor | None:
+        """Which rows the constraints allow; None where they allow all. (n,)"""
+        if not self.attack.checks or probes:
+            return None
+        before = torch.zeros_like(rows) if previous is None else previous
+        many = ManyCandidates(rows=rows, previous=before, column=self._column[owner], words=self._words[owner])
+        allowed = torch.ones(len(rows), dtype=torch.bool, device=self.device)
+        for constraint in self.attack.checks:
+            if constraint.checks_many:
+                allowed &= constraint.check_many(many)
+        others = tuple(constraint for constraint in self.attack.checks if not constraint.checks_many)
+        return self._checked_texts(others, owner, many, allowed) if others else allowed
+
+    def _checked_texts(
+        self, checks: Sequence[Constraint], owner: Tensor, many: ManyCandidates, allowed: Tensor
+    ) -> Tensor:
+        """Constraints that read texts see, on the host, what the others let through. (n,)"""
+        candidates: list[Candidate] = []
+        numbers: list[int] = []
+        rows, previous, owners = (part.cpu().numpy() for part in (many.rows, many.previous, owner))
+        for number in (allowed & (many.rows != 0).any(1)).nonzero()[:, 0].tolist():
+            space = self.spaces[owners[number]]
+            made = list(candidates_of(space, rows[number, : len(space)], previous[number, : len(space)]))
+            candidates += made
+            numbers += [number] * len(made)
+        found = np.ones(len(rows), bool)
+        np.logical_and.at(found, numbers, np.array(check(checks, candidates), bool))
+        return allowed & torch.from_numpy(found).to(self.device)
+
+    def _asked(self, owner: Tensor, allowed: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """The numbers of the rows that are asked (None: all), and whose budget cut some off. (n,), (examples,)"""
+        budget = self.attack.query_budget
+        if allowed is None and budget is None:
+            return None, None
+        chosen = self.alive[owner] if allowed is None else allowed & self.alive[owner]
+        if budget is None:
+            return chosen.nonzero()[:, 0], None
+        left = (budget - self._queries).clamp_min(0)
+        fits = chosen & (rank_of(chosen, owner, len(self)) <= left[owner])
+        return fits.nonzero()[:, 0], any_of(chosen & ~fits, owner, len(self))
+
+    def _answers(self, owner: Tensor, rows: Tensor) -> Tensor:
+        """Log-probabilities of rows; those that were asked before are remembered. (n, classes)"""
+        known = self._memory.look_up(self._keys(owner, rows))
+        try:
+            answers = self.victim.predict_table(self.table, owner[known.new], rows[known.new])
+        except Exception as error:
+            raise VictimFailure(str(error)) from error
+        self._memory.add(answers)
+        self._asked_rows.index_add_(0, owner[known.new], torch.ones_like(known.new))
+        return self._memory.answers[known.numbers]
+
+    def _keys(self, owner: Tensor, rows: Tensor) -> Tensor:
+        """A number for each row, equal where the tokens are. (n,)"""
+        step = max(1, KEY_CELLS // self.table.slots)
+        blocks = range(0, max(1, len(rows)), step)
+        # Token lists are numbered over the whole cohort, so rows of different examples differ in their first place.
+        return torch.cat(
+            [
+                (self.table.lists(owner[at : at + step], rows[at : at + step]) * self._factors).sum(1)
+                + owner[at : at + step] * -7046029254386353131
+                for at in blocks
+            ]
+        )
+
+    def _keep_best(self, owner: Tensor, values: Tensor, answers: Tensor) -> None:
+        """Remember the best answer of each example, for those that end without success."""
+        if not len(values):
+            return
+        first = first_best(values, owner, len(self))
+        at = first.clamp_max(len(values) - 1)
+        better = (first < len(values)) & (values[at] > self._best)
+        self._best = values[at].where(better, self._best)
+        self._best_answer = answers[at].where(better[:, None], self._best_answer)
+
+    def _count(self, owner: Tensor, asked: Tensor, success: Tensor | None, truncated: Tensor | None) -> None:
+        counted = asked
+        if success is not None:
+            first = first_true(success, owner, len(self))
+            counted = asked & (torch.arange(len(owner), device=self.device) <= first[owner])
+        self._queries = self._queries.index_add(0, owner, counted.long())
+        budget = self.attack.query_budget
+        if budget is not None:
+            self._spent = self._queries >= budget
+            if truncated is not None:
+                self._spent |= truncated

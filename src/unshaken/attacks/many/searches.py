@@ -1,0 +1,107 @@
+"""Runs a batched search over all examples, cohort by cohort; what it cannot take is left to flights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.many.cohort import Cohort, VictimFailure
+from unshaken.attacks.many.goals import TensorGoal
+from unshaken.attacks.results import AttackResult
+from unshaken.attacks.space import Space
+from unshaken.examples import Example
+from unshaken.victims.hugging_face import ModelVictim
+from unshaken.wordings import Recipe, TokenAssembler
+
+Prepared = list[tuple[Space, Recipe | None]]
+CELLS = 1 << 26  # choices in one question of a cohort at most, about; 128 MB
+
+
+class ManySearches:
+    """The searches of one run.
+
+    Args:
+        attack: An attack with a `search_many`.
+        victim: The model.
+        assembler: Makes recipes for its tokenizer.
+        spaces: Makes the search spaces of examples.
+
+    Attributes:
+        left: Examples that flights have to take: their texts cannot be put together from parts, or the model failed on
+            their cohort, and only a search of its own shows which of them is at fault.
+        answered: Whether the victim ever answered.
+    """
+
+    def __init__(
+        self,
+        attack: SearchAttack,
+        victim: ModelVictim,
+        assembler: TokenAssembler,
+        spaces: Callable[[Sequence[Example]], list[Space]],
+    ) -> None:
+        self.attack, self.victim, self.assembler = attack, victim, assembler
+        self.left: list[Example] = []
+        self.answered = False
+        self._spaces = spaces
+
+    @staticmethod
+    def serves(attack: SearchAttack) -> bool:
+        """A budget in seconds is one example's own, so such attacks are left to flights."""
+        return attack.searches_many and attack.time_budget is None and TensorGoal.supports(attack.goal)
+
+    def results(self, examples: Sequence[Example], size: int) -> Iterator[AttackResult]:
+        """Results as they are found, `size` examples side by side."""
+        blocks = [examples[start : start + size] for start in range(0, len(examples), size)]
+        for prepared in self._ahead(blocks):
+            self.left += [space.example for space, recipe in prepared if recipe is None]
+            for part in _parts([(space, recipe) for space, recipe in prepared if recipe is not None]):
+                yield from self._cohort(part)
+
+    def _cohort(self, chosen: Sequence[tuple[Space, Recipe]]) -> Iterator[AttackResult]:
+        table = self.assembler.table([recipe for _, recipe in chosen], self.victim.device)
+        cohort = Cohort(self.attack, self.victim, [space for space, _ in chosen], table)
+        try:
+            cohort.start()
+            self.answered = True
+            yield from cohort.finished()
+            streams = [self.attack.random_stream(space.example) for space in cohort.spaces]
+            for _ in self.attack.search_many(cohort, streams):
+                yield from cohort.finished()
+        except VictimFailure:
+            self.left += [space.example for space in cohort.unfinished()]
+        else:
+            yield from cohort.finished(all_done=True)
+
+    def _prepare(self, examples: Sequence[Example]) -> Prepared:
+        spaces = self._spaces(examples)
+        return list(zip(spaces, self.assembler.recipes(spaces), strict=True))
+
+    def _ahead(self, blocks: Sequence[Sequence[Example]]) -> Iterator[Prepared]:
+        """What is searched next; where the device works beside Python, it is made ready meanwhile."""
+        if not self.victim.runs_beside_python:
+            yield from map(self._prepare, blocks)
+            return
+        with ThreadPoolExecutor(max_workers=1) as worker:
+            pending = None
+            for block in blocks:
+                following = worker.submit(self._prepare, block)
+                if pending is not None:
+                    yield pending.result()
+                pending = following
+            if pending is not None:
+                yield pending.result()
+
+
+def _parts(chosen: Sequence[tuple[Space, Recipe]]) -> Iterator[list[tuple[Space, Recipe]]]:
+    """Fewer examples at once where texts are so long that their questions would not fit into memory."""
+    part: list[tuple[Space, Recipe]] = []
+    rows = width = 0
+    for space, recipe in chosen:
+        rows, width = rows + int(space.sizes.sum()), max(width, len(space))
+        if part and rows * width > CELLS:
+            yield part
+            part, rows, width = [], int(space.sizes.sum()), len(space)
+        part.append((space, recipe))
+    if part:
+        yield part

@@ -1,0 +1,69 @@
+"""How the result of one example is written down, whichever engine found it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.constraints import SentenceEncoder, SentenceSimilarity
+from unshaken.attacks.results import AttackResult, Outcome
+from unshaken.attacks.space import Space
+
+
+def conclude(
+    attack: SearchAttack,
+    space: Space,
+    outcome: Outcome,
+    *,
+    row: np.ndarray | None,
+    before: np.ndarray,
+    after: np.ndarray,
+    queries: int,
+    rows: int,
+    seconds: float,
+) -> AttackResult:
+    """The result of an example that was searched.
+
+    Args:
+        attack: What was run.
+        space: The example.
+        outcome: How it ended.
+        row: The text that succeeded, as choices.
+        before: Log-probabilities of the text as it is. (classes,)
+        after: Those of `row`, or of the text that came closest. (classes,)
+        queries: Texts the search asked about.
+        rows: Texts that the model saw.
+        seconds: From the first question to the result.
+    """
+    example = space.example
+    return AttackResult(
+        example_id=example.id,
+        label=int(example.label),
+        outcome=outcome,
+        original=example.texts,
+        adversarial=None if row is None else space.write(row),
+        swaps=() if row is None else space.swaps(row),
+        prediction=int(before.argmax()),
+        adversarial_prediction=None if row is None else int(after.argmax()),
+        score_before=_probability(before, example.label),
+        score_after=None if outcome == "skipped" else _probability(after, example.label),
+        queries=queries,
+        rows=rows,
+        similarity=None if row is None else _similarity(attack, space, row),
+        words=space.word_count,
+        seconds=seconds,
+    )
+
+
+def _similarity(attack: SearchAttack, space: Space, row: np.ndarray) -> float | None:
+    """The least cosine similarity of a changed text with its original, where a constraint brings an encoder."""
+    for constraint in attack.constraints:
+        if isinstance(constraint, SentenceSimilarity):
+            texts = zip(space.write(row), space.example.texts, strict=True)
+            after, before = zip(*[pair for pair in texts if pair[0] != pair[1]], strict=True)
+            return min(SentenceEncoder.load(constraint.model).cosine(after, before))
+    return None
+
+
+def _probability(log_probabilities: np.ndarray, label: float) -> float:
+    return float(np.exp(np.float64(log_probabilities[int(label)])))

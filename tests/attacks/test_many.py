@@ -1,0 +1,206 @@
+"""The batched form of a search finds what the search of each example alone finds, to the last query."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, AttackResults, Beam, Genetic, Greedy, Random, Targeted, Untargeted, Victim
+from unshaken.attacks.constraints import MaxChanged, NoRepeat
+from unshaken.attacks.goals import Goal
+from unshaken.attacks.many.goals import TensorGoal
+from unshaken.attacks.many.memory import Memory
+from unshaken.attacks.many.searches import ManySearches
+
+SEARCHES = (
+    PWWS(substitutions=WORD_LIST),
+    PWWS(substitutions=WORD_LIST, variant="greedy"),
+    Genetic(substitutions=WORD_LIST, population=6, generations=5),
+    Genetic(substitutions=WORD_LIST, population=5, generations=3, scoring="probability"),
+    Greedy(substitutions=WORD_LIST),
+    Beam(substitutions=WORD_LIST, width=3),
+    Random(substitutions=WORD_LIST, samples=30),
+)
+IDS = [f"{attack.name}-{number}" for number, attack in enumerate(SEARCHES)]
+PAIRS = tuple((text, other) for text, other in zip(TEXTS, TEXTS[3:] + TEXTS[:3], strict=True))
+
+
+@pytest.fixture(scope="module")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
+    tokenizer = make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    return {
+        classes: Victim.from_model(tiny_bert(tokenizer, num_labels=classes, seed=seed), tokenizer)
+        for classes, seed in ((2, 4), (3, 7), (4, 9))
+    }
+
+
+def plain(results: AttackResults) -> list[dict[str, Any]]:
+    return [{key: value for key, value in asdict(row).items() if key != "seconds"} for row in results]
+
+
+def one_by_one(attack: Any, victim: Any, examples: Any, **options: Any) -> AttackResults:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ManySearches, "serves", staticmethod(lambda attack: False))
+        return attack(victim, examples, **options)
+
+
+def assert_equal(attack: Any, victim: Any, examples: Any) -> AttackResults:
+    together = attack(victim, examples)
+    assert plain(together) == plain(one_by_one(attack, victim, examples))
+    return together
+
+
+@pytest.mark.parametrize("attack", SEARCHES, ids=IDS)
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_equal_for_any_goal(attack: Any, classes: int, victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    search_many = type(attack).search_many
+    monkeypatch.setattr(type(attack), "search_many", lambda *given: used.append(1) or search_many(*given))
+    victim = victims[classes]
+    outcomes: set[str] = set()
+    for goal in (Untargeted(), Untargeted(margin=0.4), Targeted(label=0), Targeted(label=classes - 1)):
+        results = assert_equal(replace(attack, goal=goal), victim, labelled(victim))
+        outcomes |= {row.outcome for row in results}
+    assert outcomes == {"success", "failure"}
+    assert used == [1] * 4  # the batched form, once a cohort
+
+
+@pytest.mark.parametrize("attack", SEARCHES, ids=IDS)
+def test_equal_under_budgets(attack: Any, victims: Any) -> None:
+    for classes in (2, 3):
+        for budget in (1, 2, 7, 12, 19, 40):
+            assert_equal(replace(attack, query_budget=budget), victims[classes], labelled(victims[classes]))
+
+
+@pytest.mark.parametrize("attack", SEARCHES, ids=IDS)
+@pytest.mark.parametrize("constraints", [(MaxChanged(share=0.2),), (NoRepeat(), MaxChanged(share=0.3))])
+def test_equal_under_constraints(attack: Any, constraints: Any, victims: Any) -> None:
+    limited = replace(attack, constraints=constraints)
+    for victim in victims.values():
+        assert_equal(limited, victim, labelled(victim))
+        assert_equal(replace(limited, query_budget=11), victim, labelled(victim))
+
+
+@pytest.mark.parametrize("attack", SEARCHES, ids=IDS)
+def test_equal_for_pairs_and_frozen_columns(attack: Any, victims: Any) -> None:
+    for frozen in ((), ("premise",)):
+        assert_equal(replace(attack, frozen_columns=frozen), victims[3], labelled(victims[3], PAIRS))
+    short = Victim.from_model(victims[2].model, victims[2].tokenizer, max_length=12)  # most pairs are truncated
+    assert_equal(attack, short, labelled(short, PAIRS))
+
+
+def test_wrong_answers_are_not_searched(victims: Any) -> None:
+    examples = labelled(victims[2])
+    wrong = [replace(example, label=1 - example.label) if n % 2 else example for n, example in enumerate(examples)]
+    results = assert_equal(PWWS(substitutions=WORD_LIST), victims[2], wrong)
+    assert [row.outcome == "skipped" for row in results] == [n % 2 == 1 for n in range(len(wrong))]
+
+
+def test_texts_that_cannot_be_cut_are_searched_alone(victims: Any) -> None:
+    texts = [*TEXTS[:3], "[CLS] good film", "xgood\u0301 film"]
+    assert_equal(Genetic(substitutions=WORD_LIST, population=4, generations=2), victims[2], labelled(victims[2], texts))
+
+
+@pytest.mark.parametrize("attack", SEARCHES[:3], ids=IDS[:3])
+def test_one_bad_example_fails_alone(attack: Any, victims: Any) -> None:
+    """The model breaks on any text with "dull"; the others end as if it had never been there."""
+    good = victims[2]
+    examples = labelled(good)
+    broken = Victim.from_model(good.model, good.tokenizer)
+    call, dull = broken._call, good.tokenizer.convert_tokens_to_ids("dull")
+
+    def fragile(**inputs: Any) -> Any:
+        answers = call(**inputs)
+        answers.logits[(inputs["input_ids"] == dull).any(1)] = torch.nan
+        return answers
+
+    broken._call = fragile
+    results = attack(broken, examples)
+    expected = {row["example_id"]: row for row in plain(one_by_one(attack, good, examples))}
+    assert plain(results) == plain(one_by_one(attack, broken, examples))
+    failed = [row for row in results if row.outcome == "error"]
+    assert failed
+    assert all("slow" in row.original[0] and "NaN" in (row.error or "") for row in failed)
+    assert all(row == expected[row["example_id"]] for row in plain(results) if row["outcome"] != "error")
+
+
+def test_finished_examples_leave_after_their_round(victims: Any, tmp_path: Any) -> None:
+    """A killed run has lost one round of a cohort, not all of it: what is in the file is what is done."""
+    attack = Random(substitutions=WORD_LIST, samples=60)
+    examples = labelled(victims[2])
+    whole = attack(victims[2], examples, out=tmp_path / "whole.jsonl")
+    assert {row.outcome for row in whole} == {"success", "failure"}
+    victim = Victim.from_model(victims[2].model, victims[2].tokenizer)
+    asked, predict = [0], victim.predict_table
+
+    def stop(*given: Any) -> Any:
+        asked[0] += 1
+        if asked[0] == 4:  # after the texts as they are, and two blocks of draws
+            raise KeyboardInterrupt
+        return predict(*given)
+
+    victim.predict_table = stop  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        attack(victim, examples, out=tmp_path / "cut.jsonl")
+    kept = (tmp_path / "cut.jsonl").read_text().splitlines()[1:]
+    assert 0 < len(kept) < len(examples)
+    assert plain(attack(victims[2], examples, out=tmp_path / "cut.jsonl", resume=True)) == plain(whole)
+
+
+@pytest.mark.parametrize("scoring", ["probability", "log-probability", "margin"])
+@pytest.mark.parametrize("goal", [Untargeted(), Untargeted(margin=0.3), Targeted(label=1)])
+def test_goals_on_tensors_are_the_goals(goal: Goal, scoring: Any) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(50, 4)) * 3
+    answers = (logits - np.log(np.exp(logits).sum(1, keepdims=True))).astype(np.float32)
+    labels = rng.integers(4, size=50)
+    made = TensorGoal(goal, scoring)
+    values = made.values(torch.from_numpy(answers), torch.from_numpy(labels))
+    reached = made.reached(torch.from_numpy(answers), torch.from_numpy(labels))
+    for row, label in enumerate(labels.tolist()):
+        assert values[row] == pytest.approx(goal.values(answers[row : row + 1], label, scoring)[0], rel=1e-14)
+        assert bool(reached[row]) == goal.reached(answers[row : row + 1], label)[0]
+    np.testing.assert_allclose(made.chance(values).numpy(), goal.chance(values.numpy(), scoring), rtol=1e-13)
+
+
+def test_memory_asks_nothing_twice() -> None:
+    memory = Memory(2, torch.device("cpu"))
+    first = memory.look_up(torch.tensor([7, -3, 7, 5]))
+    assert first.new.tolist() == [0, 1, 3]
+    assert first.numbers.tolist() == [0, 1, 0, 2]
+    memory.add(torch.arange(6.0).view(3, 2))
+    second = memory.look_up(torch.tensor([5, 9, -3, 9]))
+    assert second.new.tolist() == [1]
+    assert second.numbers.tolist() == [2, 3, 1, 3]
+
+
+class HostWaits(TorchDispatchMode):
+    """Counts the calls after which the host must have waited for a device."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "unique_dim")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.overloadpacket.__name__ in self.WAITS
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("attack", SEARCHES[:3], ids=IDS[:3])
+def test_the_host_waits_per_round_and_not_per_example(attack: Any, victims: Any) -> None:
+    victim = Victim.from_model(victims[2].model, victims[2].tokenizer, batch_tokens=1 << 20)
+    waits = []
+    for copies in (1, 8):
+        texts = [text for text in TEXTS for _ in range(copies)]
+        with HostWaits() as seen:
+            attack(victim, labelled(victim, texts))
+        waits.append(seen.count)
+    assert waits[1] <= waits[0] + 2  # a batch more where rows do not fit
