@@ -91,6 +91,8 @@ class Genetic(SearchAttack):
 
     def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
         active = cohort.active()
+        if not len(active):
+            return
         first = cohort.clean_rows(active)[:, None].expand(-1, self.population, -1)  # (active, population, places)
         rows, values = self._perturb_many(cohort, active, first, streams)
         yield
@@ -130,7 +132,7 @@ class Genetic(SearchAttack):
         """As `_perturb`, for the rows of every example. (active, rows, places) -> the same, and (active, rows)"""
         count = rows.shape[1]
         drawn = [streams[number].integers(len(cohort.spaces[number]), size=count) for number in active.tolist()]
-        place = torch.from_numpy(np.concatenate([*drawn, np.zeros(0, np.int64)])).to(cohort.device)
+        place = torch.from_numpy(np.concatenate(drawn)).to(cohort.device)
         member = active.repeat_interleave(count)
         counts = cohort.sizes[member, place]
         total = int(counts.sum())
@@ -140,5 +142,5 @@ class Genetic(SearchAttack):
         owner = member[start]
         answers = cohort.ask(owner, candidates)
         cohort.settle(owner, candidates, answers)
-        best = first_best(answers.values, start, len(member)).clamp_max(max(0, total - 1))
+        best = first_best(answers.values, start, len(member)).clamp_max(total - 1)
         return candidates[best].view_as(rows), answers.values[best].view(rows.shape[:2])

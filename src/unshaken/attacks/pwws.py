@@ -93,17 +93,21 @@ class PWWS(SearchAttack):
 
     def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
         active = cohort.active()
+        if not len(active):
+            return
         owner, place = cohort.is_place()[active].nonzero(as_tuple=True)
         owner = active[owner]
         rows = cohort.clean_rows(owner).scatter_(1, place[:, None], PROBE)
         blotted = cohort.per_place(owner, place, cohort.ask(owner, rows, probes=True).values)
         active = cohort.active()
+        if not len(active):
+            return
         start, place, choice = cohort.single_swaps(active, cohort.clean_rows(active))
         owner = active[start]
         rows = cohort.clean_rows(owner).scatter_(1, place[:, None], choice[:, None].short())
         answers = cohort.ask(owner, rows, previous=torch.zeros_like(rows))
         best = first_best(answers.values, owner * cohort.width + place, len(cohort) * cohort.width)
-        best = best.clamp_max(max(0, len(rows) - 1)).view(len(cohort), cohort.width)
+        best = best.clamp_max(len(rows) - 1).view(len(cohort), cohort.width)
         is_place = cohort.is_place() & cohort.alive[:, None]
         values = answers.values[best].where(is_place, -torch.inf)  # of the best substitute (examples, places)
         weights = (blotted - blotted.amax(1, keepdim=True)).exp()

@@ -57,6 +57,8 @@ class Random(SearchAttack):
         left, size = self.samples, 8
         while left > 0:
             active = cohort.active()
+            if not len(active):
+                return
             count = min(size, left)
             drawn = np.zeros((len(active), count, cohort.width), np.int16)
             for row, number in enumerate(active.tolist()):

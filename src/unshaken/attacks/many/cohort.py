@@ -93,6 +93,7 @@ class Cohort:
 
     def active(self) -> Tensor:
         """The numbers of the examples that are still searched. (active,)"""
+        self.alive &= ~self._spent
         return self.alive.nonzero()[:, 0]
 
     def is_place(self) -> Tensor:
