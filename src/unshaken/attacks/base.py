@@ -142,7 +142,10 @@ class SearchAttack(Attack):
     @property
     def searches_many(self) -> bool:
         """Whether `search_many` is there, and as new as `search`: a subclass with its own search wants that."""
-        return has_many(type(self), "search_many", "search")
+        own, other = (
+            next(owner for owner in type(self).__mro__ if name in vars(owner)) for name in ("search_many", "search")
+        )
+        return own is not SearchAttack and issubclass(own, other)
 
     def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[Any]:
         """What a white-box search needs from inside the model, for many examples in one batch."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.constraints import SentenceEncoder, SentenceSimilarity
+from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult, Outcome
 from unshaken.attacks.space import Space
 
 
 def conclude(
-    attack: SearchAttack,
+    attack: Searcher,
     space: Space,
     outcome: Outcome,
     *,
@@ -55,7 +55,7 @@ def conclude(
     )
 
 
-def _similarity(attack: SearchAttack, space: Space, row: np.ndarray) -> float | None:
+def _similarity(attack: Searcher, space: Space, row: np.ndarray) -> float | None:
     """The least cosine similarity of a changed text with its original, where a constraint brings an encoder."""
     for constraint in attack.constraints:
         if isinstance(constraint, SentenceSimilarity):

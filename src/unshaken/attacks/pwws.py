@@ -12,6 +12,8 @@ from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Scoring
+from unshaken.attacks.many.groups import first_best
+from unshaken.attacks.many.prefixes import ask_many_one_by_one, ask_many_prefixes
 from unshaken.attacks.questions import (
     Ask,
     Scores,
@@ -22,8 +24,6 @@ from unshaken.attacks.questions import (
     ask_swaps,
     best_of_groups,
 )
-from unshaken.attacks.many.groups import first_best
-from unshaken.attacks.many.prefixes import ask_many_one_by_one, ask_many_prefixes
 from unshaken.attacks.space import PROBE, Space
 from unshaken.errors import UnshakenError
 

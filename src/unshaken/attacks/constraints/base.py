@@ -16,9 +16,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
-from torch import Tensor
-
-from unshaken.attacks.many.forms import has_many
 from unshaken.substitutions.words import Words
 
 Choices = Sequence[Sequence[str]]  # the substitutes of each position of a text
@@ -51,23 +48,6 @@ class Candidate:
         return tuple(sorted(at for at in positions if self.swaps.get(at) != self.previous.get(at)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ManyCandidates:
-    """Changed texts of many examples as tensors: what cheap constraints need on the device.
-
-    Attributes:
-        rows: The choices of each candidate, 0 where a word is kept. (n, places)
-        previous: Those of the text it was made from. (n, places)
-        column: The column of each place; -1 where an example has no such place. (n, places)
-        words: How many words each column of its example has. (n, columns)
-    """
-
-    rows: Tensor
-    previous: Tensor
-    column: Tensor
-    words: Tensor
-
-
 class Constraint(ABC):
     """Base of all constraints. Subclasses are frozen dataclasses of their settings and override one or two methods."""
 
@@ -84,14 +64,6 @@ class Constraint(ABC):
     def check(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Which candidate texts are allowed."""
         return [True] * len(candidates)
-
-    def check_many(self, candidates: ManyCandidates) -> Tensor:
-        """The same on tensors, where a constraint has it: optional, and only for speed. (n,) booleans"""
-        raise NotImplementedError(f"{self.name} checks one text at a time")
-
-    @property
-    def checks_many(self) -> bool:
-        return has_many(type(self), "check_many", "check")
 
 
 def restrict(

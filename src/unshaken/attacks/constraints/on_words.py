@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from unshaken.attacks.constraints.base import Candidate, Choices, Constraint, ManyCandidates
+from unshaken.attacks.constraints.base import Candidate, Choices, Constraint
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.function_words import is_function_word
 from unshaken.substitutions.wordnet import table as wordnet_table
@@ -79,15 +76,6 @@ class NoRepeat(Constraint):
     def check(self, candidates: Sequence[Candidate]) -> list[bool]:
         return [all(c.swaps.get(at) == word for at, word in c.previous.items()) for c in candidates]
 
-    def check_many(self, candidates: ManyCandidates) -> Tensor:
-        left = (candidates.previous != 0) & (candidates.rows != candidates.previous)
-        allowed = torch.ones(len(left), dtype=torch.bool, device=left.device)
-        for column in range(candidates.words.shape[1]):
-            own = candidates.column == column
-            # A text that is as it was is no candidate: `check` is not asked about it either.
-            allowed &= ~(own & left).any(1) | ~(own & (candidates.rows != 0)).any(1)
-        return allowed
-
 
 @dataclass(frozen=True, kw_only=True)
 class MaxChanged(Constraint):
@@ -118,12 +106,6 @@ class MaxChanged(Constraint):
 
     def check(self, candidates: Sequence[Candidate]) -> list[bool]:
         return [len(candidate.swaps) <= self.most(len(candidate.original)) for candidate in candidates]
-
-    def check_many(self, candidates: ManyCandidates) -> Tensor:
-        most = (self.share * candidates.words.double() + 1e-9).floor().clamp_min(1)  # (n, columns)
-        own = [candidates.column == column for column in range(most.shape[1])]
-        changed = torch.stack([(of & (candidates.rows != 0)).sum(1) for of in own], 1)
-        return (changed <= most).all(1)
 
 
 @dataclass(frozen=True, kw_only=True)

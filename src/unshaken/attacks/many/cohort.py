@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.constraints import check
-from unshaken.attacks.constraints.base import Candidate, Constraint, ManyCandidates
+from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.groups import any_of, first_best, first_true, rank_of, within
 from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.outcomes import conclude
+from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space, candidates_of
 from unshaken.victims.hugging_face import ModelVictim
@@ -51,18 +51,15 @@ class Cohort:
         clean: The answers to the texts as they are.
     """
 
-    def __init__(self, attack: SearchAttack, victim: ModelVictim, spaces: Sequence[Space], table: TokenTable) -> None:
+    def __init__(self, attack: Searcher, victim: ModelVictim, spaces: Sequence[Space], table: TokenTable) -> None:
         self.attack, self.victim, self.spaces, self.table = attack, victim, spaces, table
         self.device = table.device
         self.goal = TensorGoal(attack.goal, attack.scoring)
         self.width = table.places
         count = len(spaces)
-        sizes, column = np.ones((count, self.width), np.int64), np.full((count, self.width), -1, np.int64)
+        sizes = np.ones((count, self.width), np.int64)
         for row, space in enumerate(spaces):
             sizes[row, : len(space)] = space.sizes
-            column[row, : len(space)] = [of for of, _ in space.places]
-        self._column = torch.from_numpy(column).to(self.device)
-        self._words = torch.tensor([[len(words) for words in space.words] for space in spaces], device=self.device)
         self.sizes = torch.from_numpy(sizes).to(self.device)
         self.places = torch.tensor([len(space) for space in spaces], device=self.device)
         self.labels = torch.tensor([int(space.example.label) for space in spaces], device=self.device)
@@ -220,30 +217,18 @@ class Cohort:
         """Which rows the constraints allow; None where they allow all. (n,)"""
         if not self.attack.checks or probes:
             return None
-        before = torch.zeros_like(rows) if previous is None else previous
-        many = ManyCandidates(rows=rows, previous=before, column=self._column[owner], words=self._words[owner])
-        allowed = torch.ones(len(rows), dtype=torch.bool, device=self.device)
-        for constraint in self.attack.checks:
-            if constraint.checks_many:
-                allowed &= constraint.check_many(many)
-        others = tuple(constraint for constraint in self.attack.checks if not constraint.checks_many)
-        return self._checked_texts(others, owner, many, allowed) if others else allowed
-
-    def _checked_texts(
-        self, checks: Sequence[Constraint], owner: Tensor, many: ManyCandidates, allowed: Tensor
-    ) -> Tensor:
-        """Constraints that read texts see, on the host, what the others let through. (n,)"""
         candidates: list[Candidate] = []
         numbers: list[int] = []
-        rows, previous, owners = (part.cpu().numpy() for part in (many.rows, many.previous, owner))
-        for number in (allowed & (many.rows != 0).any(1)).nonzero()[:, 0].tolist():
+        before = torch.zeros_like(rows) if previous is None else previous
+        host, earlier, owners = (part.cpu().numpy() for part in (rows, before, owner))
+        for number in np.flatnonzero(host.any(1)).tolist():
             space = self.spaces[owners[number]]
-            made = list(candidates_of(space, rows[number, : len(space)], previous[number, : len(space)]))
+            made = list(candidates_of(space, host[number, : len(space)], earlier[number, : len(space)]))
             candidates += made
             numbers += [number] * len(made)
-        found = np.ones(len(rows), bool)
-        np.logical_and.at(found, numbers, np.array(check(checks, candidates), bool))
-        return allowed & torch.from_numpy(found).to(self.device)
+        allowed = np.ones(len(host), bool)
+        np.logical_and.at(allowed, numbers, np.array(check(self.attack.checks, candidates), bool))
+        return torch.from_numpy(allowed).to(self.device)
 
     def _asked(self, owner: Tensor, allowed: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """The numbers of the rows that are asked (None: all), and whose budget cut some off. (n,), (examples,)"""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeGuard
 
-from unshaken.attacks.base import SearchAttack
+import numpy as np
+
 from unshaken.attacks.many.cohort import Cohort, VictimFailure
 from unshaken.attacks.many.goals import TensorGoal
+from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space
 from unshaken.examples import Example
@@ -16,6 +19,14 @@ from unshaken.wordings import Recipe, TokenAssembler
 
 Prepared = list[tuple[Space, Recipe | None]]
 CELLS = 1 << 26  # choices in one question of a cohort at most, about; 128 MB
+
+
+class ManySearcher(Searcher, Protocol):
+    """An attack that can search many examples at once."""
+
+    @property
+    def searches_many(self) -> bool: ...
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]: ...
 
 
 class ManySearches:
@@ -35,7 +46,7 @@ class ManySearches:
 
     def __init__(
         self,
-        attack: SearchAttack,
+        attack: ManySearcher,
         victim: ModelVictim,
         assembler: TokenAssembler,
         spaces: Callable[[Sequence[Example]], list[Space]],
@@ -46,9 +57,10 @@ class ManySearches:
         self._spaces = spaces
 
     @staticmethod
-    def serves(attack: SearchAttack) -> bool:
+    def serves(attack: Searcher) -> TypeGuard[ManySearcher]:
         """A budget in seconds is one example's own, so such attacks are left to flights."""
-        return attack.searches_many and attack.time_budget is None and TensorGoal.supports(attack.goal)
+        many = getattr(attack, "searches_many", False)
+        return bool(many) and attack.time_budget is None and TensorGoal.supports(attack.goal)
 
     def results(self, examples: Sequence[Example], size: int) -> Iterator[AttackResult]:
         """Results as they are found, `size` examples side by side."""
