@@ -169,7 +169,7 @@ class _Engine:
         visible: list[Any] = [None] * len(texts)
         if isinstance(self.victim, ModelVictim) and getattr(self.victim.tokenizer, "is_fast", False):
             limit = self.victim.max_length
-            cut = range(len(texts))
+            cut: Sequence[int] = range(len(texts))
             if self._assembler and self._assembler.usable:
                 cut = [row for row, whole in enumerate(self._assembler.whole(texts)) if len(whole.ids) > limit]
             found = visible_positions(self.victim.tokenizer, [texts[row] for row in cut], limit)

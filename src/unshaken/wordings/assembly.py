@@ -62,13 +62,8 @@ class TokenAssembler:
         backend.no_padding()
         return list(backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens))
 
-    def recipes(self, examples: Sequence[Wordings], whole: Sequence[Any] | None = None) -> list[Recipe | None]:
-        """A recipe for each example, with two calls of the tokenizer for all; None where texts must be tokenised whole.
-
-        Args:
-            examples: What is to be put together.
-            whole: Their `whole` encodings, where they are known already.
-        """
+    def recipes(self, examples: Sequence[Wordings]) -> list[Recipe | None]:
+        """A recipe for each example, with two calls of the tokenizer for all; None where texts must stay whole."""
         if not self.usable:
             return [None] * len(examples)
         assert self._family is not None
@@ -79,8 +74,7 @@ class TokenAssembler:
             for column in columns or ()
             for part in (*column.fixed, column.tail, *(form for forms in column.choices for form in forms))
         )
-        if whole is None:
-            whole = self.whole([example.texts for example in examples])
+        whole = self.whole([example.texts for example in examples])
         wrong = {
             number
             for number, (columns, encoding) in enumerate(zip(made, whole, strict=True))
