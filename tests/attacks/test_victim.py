@@ -261,3 +261,15 @@ def test_rows_join() -> None:
     assert joined.ids.tolist() == [1, 2, 3, 4, 5, 6]
     assert joined.types.tolist() == [0, 0, 0, 0, 1, 1]
     assert joined.lengths.tolist() == [2, 1, 3]
+
+
+def test_queries_in_half_precision_leave_the_weights_alone(minilm: ModelVictim) -> None:
+    half = Victim.from_model(minilm.model, minilm.tokenizer, scoring_dtype="bf16")
+    texts = [(text,) for text in TEXTS]
+    exact, rough = minilm.log_probabilities(texts), half.log_probabilities(texts)
+    assert 0 < np.abs(exact - rough).max() < 0.1
+    assert half.model.dtype == torch.float32
+    assert half.fingerprint != minilm.fingerprint
+    np.testing.assert_array_equal(minilm.log_probabilities(texts), exact)
+    with pytest.raises(UnshakenError, match="unknown dtype 'bf17'"):
+        Victim.from_model(minilm.model, minilm.tokenizer, scoring_dtype="bf17")

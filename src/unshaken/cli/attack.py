@@ -34,6 +34,9 @@ def attack(
     seed: Annotated[int, typer.Option(help="Of the sample of examples and of the searches.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU where none is given.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32 where none is given; bfloat16 is faster on a GPU.")] = None,
+    scoring_dtype: Annotated[
+        str | None, typer.Option(help="bf16 answers the queries of a search in half precision; the weights stay.")
+    ] = None,
     max_length: Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")
@@ -58,7 +61,12 @@ def attack(
     shard, console = Shard.from_environment(), Console()
     with locked(out):
         victim = Victim.from_pretrained(
-            model, device=device, dtype=dtype, max_length=max_length, trust_remote_code=trust_remote_code
+            model,
+            device=device,
+            dtype=dtype,
+            scoring_dtype=scoring_dtype,
+            max_length=max_length,
+            trust_remote_code=trust_remote_code,
         )
         shows = console.is_terminal and shard.leads
         for title, examples in load_sets(task, data, victim, count, seed).items():

@@ -35,6 +35,10 @@ class ModelVictim(Victim):
 
     Rows are sorted by length and padded to the longest of their batch only. A batch that does not fit into memory is
     halved, and the smaller size is kept.
+
+    Args:
+        scoring_dtype: Half precision ("bf16", "bfloat16", "float16") in which the queries of a search are answered,
+            under autocast. The weights stay as they are.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class ModelVictim(Victim):
         batch_tokens: int | None = None,
         max_length: int | None = None,
         reader: Readers | None = None,
+        scoring_dtype: Any = None,
     ) -> None:
         self.reader = reader
         self.num_labels = int(model.config.num_labels)
@@ -70,6 +75,7 @@ class ModelVictim(Victim):
         self.batch_tokens = batch_tokens or BATCH_TOKENS[kind]
         self._launch_tokens = LAUNCH_TOKENS[kind]
         self._call = torch.compile(model, dynamic=True) if compile else model
+        self.scoring_dtype = _dtype(scoring_dtype)
         self._takes_types = "token_type_ids" in tokenizer.model_input_names
         self._fingerprint: tuple[int, str] | None = None  # with the weights' version, as training goes on
         self.notes: dict[Any, Any] = {}  # what white-box attacks keep for the next batch
@@ -86,8 +92,7 @@ class ModelVictim(Victim):
         **options: Any,
     ) -> ModelVictim:
         device = own_device(device)
-        if isinstance(dtype, str):
-            dtype = getattr(torch, dtype, None) or _unknown_dtype(dtype)
+        dtype = _dtype(dtype)
         trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         tokenizer = load_pretrained("AutoTokenizer", path_or_name, **trust)
         model = load_pretrained(CLASSIFIER, path_or_name, dtype=dtype or torch.float32, **trust)
@@ -106,6 +111,8 @@ class ModelVictim(Victim):
             digest.update(str(self.max_length).encode())
             if self.reader is not None:
                 digest.update(self.reader.fingerprint.encode())
+            if self.scoring_dtype is not None:
+                digest.update(str(self.scoring_dtype).encode())
             self._fingerprint = (version, digest.hexdigest())
         return self._fingerprint[1]
 
@@ -163,6 +170,8 @@ class ModelVictim(Victim):
         """How queries are answered: without gradients, and by the fastest kernels."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.no_grad())
+            if self.scoring_dtype is not None:
+                stack.enter_context(torch.autocast(self.device.type, dtype=self.scoring_dtype))
             if self._shortcut:
                 stack.enter_context(self._shortcut.open())
             if self.device.type == "cuda":  # cuDNN's attention makes a plan of its own for each new shape of a batch
@@ -263,5 +272,10 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
     return int(min(tokenizer.model_max_length, positions))
 
 
-def _unknown_dtype(name: str) -> Any:
-    raise UnshakenError(f"unknown dtype {name!r}; use float32, bfloat16, float16 or float64")
+def _dtype(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    found = getattr(torch, {"bf16": "bfloat16", "fp16": "float16"}.get(given, given), None)
+    if not isinstance(found, torch.dtype):
+        raise UnshakenError(f"unknown dtype {given!r}; use float32, bfloat16, float16 or float64")
+    return found
