@@ -32,7 +32,7 @@ from unshaken_experiments import (
     recipe_names,
 )
 from unshaken_experiments.recipe import Claim
-from unshaken_experiments.results import settings_line
+from unshaken_experiments.results import coverage_line, settings_line
 from unshaken_experiments.runs import read_outcomes
 from unshaken_experiments.table import judge, star_counts
 
@@ -96,7 +96,7 @@ class Group:
             for key in ("limit", "examples", "clean_examples")
             if (value := getattr(self, key)) is not None
         ]
-        parts += [f"--set {key}={value}" for key, value in self.settings.items()]
+        parts += [f"--set {key}={str(value).lower()}" for key, value in self.settings.items()]
         parts.append(f"--workers {self.workers} --no-checkpoints --bf16")
         return " ".join([*parts, *(["--group-by-length"] if self.group_by_length else [])])
 
@@ -185,7 +185,7 @@ def section(name: str) -> str:
             markdown(group.recipe(name), found(group, name), len(recipe.seeds), group.encoder),
             "",
         ]
-        lines += [*_left_out(group, recipe), *_at_chance(group, name)]
+        lines += [*_left_out(group, recipe), *_hulls(group, name), *_at_chance(group, name)]
         if recipe.figure is not None and image(group, name).is_file():
             lines += [f"![{recipe.title}, {group.title}](images/results/{image(group, name).name})", ""]
         lines += _folded("How it was run", [_told(group, name), "", f"```\n{group.command(name)}\n```"])
@@ -211,6 +211,11 @@ def _left_out(group: Group, recipe: Recipe) -> list[str]:
         if missing
     ]
     return [f"Not run here, for want of device time: {' And '.join(told)}", ""] if told else []
+
+
+def _hulls(group: Group, name: str) -> list[str]:
+    told = coverage_line(group.recipe(name), kept(group.file), group.encoder, changes=group.changes)
+    return [] if told is None else [told, ""]
 
 
 def image(group: Group, name: str) -> Path:

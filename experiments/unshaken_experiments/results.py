@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.files import write_json, write_text
+from unshaken.substitutions.reach import HullCoverage
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Outcome
 from unshaken_experiments.table import Cell, cells, markdown, mean_of, star_counts
@@ -48,8 +50,9 @@ def save_results(
     """Write `NAME.md`, `NAME.json` and, for a figure with numbers, `NAME.png` and `NAME.svg`."""
     limits = {"examples": examples, "clean_examples": clean_examples}
     found = cells(recipe, outcomes, encoder, seeds=seeds, changes=changes, **limits)
+    covered = coverage_line(recipe, outcomes, encoder, seeds=seeds, changes=changes)
     paths = [
-        write_text(out / f"{recipe.name}.md", page(recipe, found, encoder, changes or {})),
+        write_text(out / f"{recipe.name}.md", page(recipe, found, encoder, changes or {}, covered)),
         write_json(
             out / f"{recipe.name}.json",
             {"recipe": recipe.name, "encoder": encoder, "cells": [asdict(cell) for cell in found]},
@@ -65,14 +68,40 @@ def save_results(
     return Saved(paths=tuple(paths), terminal=_terminal(recipe, found))
 
 
-def page(recipe: Recipe, found: Sequence[Cell], encoder: str, changes: Mapping[str, Any]) -> str:
+def page(
+    recipe: Recipe, found: Sequence[Cell], encoder: str, changes: Mapping[str, Any], coverage: str | None = None
+) -> str:
     """The recipe as Markdown: what it claims, with which settings, the table, and what was not run."""
     lines = [f"# {recipe.title}", "", recipe.about.strip(), "", markdown(recipe, found, encoder=encoder), ""]
     lines += [star_counts(found, recipe.baseline), ""]
     lines += [f"Encoder: {encoder}. " + settings_line(recipe, changes), ""]
+    lines += [] if coverage is None else [coverage, ""]
     lines += [f"- {note}" for note in recipe.notes]
     lines += [f"- Not run: {absent.what}: {absent.why}" for absent in recipe.not_run]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def coverage_line(
+    recipe: Recipe,
+    outcomes: Mapping[str, Outcome],
+    encoder: str,
+    *,
+    seeds: Sequence[int] | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> str | None:
+    """How much of what attacks may write the hulls of a table's methods held; None where no method has one."""
+    hulls: dict[str, HullCoverage] = {}
+    for method, column, seed in itertools.product(recipe.methods, recipe.measured, seeds or recipe.seeds):
+        outcome = outcomes.get(recipe.run(encoder, method, column, seed, changes).key)
+        found = None if outcome is None else HullCoverage.read(outcome.training.get("facts"))
+        if found is not None:
+            hulls[method.name] = min(found, hulls.get(method.name, found), key=lambda hull: hull.substitutes)
+    if not hulls:
+        return None
+    told = [
+        f"{name} {hull.substitutes:.0%}{'' if hull.is_enough else ' **(below 95%)**'}" for name, hull in hulls.items()
+    ]
+    return f"Substitutes that the hull held in training: {', '.join(told)}."
 
 
 def settings_line(recipe: Recipe, changes: Mapping[str, Any]) -> str:

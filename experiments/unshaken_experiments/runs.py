@@ -31,7 +31,12 @@ class Settings:
             such as "wordnet".
         smooth: Substitution sets the vocabulary is smoothed over, `hops` far; not smoothed where None.
         reader: What reads texts before the tokenizer, such as "unicode,spelling".
-        select_by: Attack on validation data that selects the epoch; the validation loss where None.
+        select_by: Attack on 500 rows held out of training that selects the epoch; the validation loss where None or
+            "loss".
+        balanced: Class-balanced batches for every method, as the official code of RIFT has them; else only defences
+            that compare a class get them.
+        word_level: Train and attack with the tokenizer of RIFT's official code, for which each word is one id or
+            unknown: for comparison with the paper's numbers only.
     """
 
     task: str
@@ -55,14 +60,18 @@ class Settings:
     smooth: str | None = None
     hops: int = 1
     reader: str | None = None
+    balanced: bool = False
+    word_level: bool = False
 
     def __post_init__(self) -> None:
         for key in ("epochs", "learning_rate", "weight_decay", "theta", "step"):  # 3 and 3.0 are one setting
             value = getattr(self, key)
             object.__setattr__(self, key, None if value is None else float(value))
+        if self.select_by == "loss":
+            object.__setattr__(self, "select_by", None)
 
 
-LATER = ("smooth", "hops", "reader")
+LATER = ("smooth", "hops", "reader", "balanced", "word_level")
 SETTINGS = {item.name: item for item in dataclasses.fields(Settings)}
 
 

@@ -191,6 +191,7 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
             defence=defence,
             selection_attack=selection,
             seed=run.seed,
+            word_level=settings.word_level,
             resume=(place.work(run) / "checkpoints").is_dir(),
             on_step=lambda done, total: None,
             callbacks=[DistanceToPretrained(), *([] if place.checkpoints else [best])],
@@ -203,6 +204,7 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
                 "weight_decay": settings.weight_decay,
                 "bf16": place.bf16,
                 "use_cpu": not torch.accelerator.is_available(),  # else transformers refuses bfloat16 there
+                "balance_classes": settings.balanced,
                 "train_sampling_strategy": "group_by_length" if place.group_by_length else "random",
                 "dataloader_pin_memory": on_gpu,
                 "logging_steps": max(1, round(len(train) * settings.epochs / settings.batch_size / 20)),
@@ -223,6 +225,7 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
         "bf16": place.bf16,
         "group_by_length": place.group_by_length,
         "cost": round(defence.passes().cost, 3),
+        "facts": defence.facts(),
         "distance": curve,
     }
     return {"training": training, "environment": environment()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from tiny import gradients, ready, run, tiny_model
 from tiny_texts import TEXTS, text_step, tokenizer
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from unshaken.defences import SWAP
+from unshaken.defences import SWAP, Step
 from unshaken.defences.swap import MOMENTUM
+from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.dictionary import Dictionary
@@ -22,25 +26,51 @@ WORDS = Dictionary(
 )  # one of three pieces
 
 
-def test_loss_and_gradients_are_those_of_the_worst_variant() -> None:
-    model = tiny_model(dropout=0.0)
-    step = text_step(model, progress=0.25)
-    defence = ready(SWAP(substitutions=WORDS, variants=3, beta=2.0), model, tokenizer())
-    parts, found = run(defence, step)
-    drawn = defence.draw(step, step.examples)
-    assert len(drawn) == 3 * len(TEXTS)
-    assert any("fine and great" in text for (text,) in drawn)
+def wordpiece_step(**options: Any) -> Step:
+    """The same texts with BERT's own tokenizer, whose tokens SWAP puts together from words tokenised once."""
+    made = AutoTokenizer.from_pretrained(minilm_path())
+    torch.manual_seed(0)
+    config = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, num_labels=3)
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        setattr(config, name, 0.2)
+    model = BertForSequenceClassification(config).double().train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(10)
+    step = text_step(model, **options)
+    inputs = made([text for (text,) in (example.texts for example in step.examples)], padding=True, return_tensors="pt")
+    return replace(step, inputs=dict(inputs), tokenizer=made)
 
+
+@pytest.mark.parametrize("wordpiece", [False, True])
+@pytest.mark.parametrize("variants", [1, 3])
+def test_loss_and_gradients_are_those_of_the_worst_variant(wordpiece: bool, variants: int) -> None:
+    """With dropout: none where variants are compared, and in the one pass over texts and worst variants."""
+    step = wordpiece_step(progress=0.25) if wordpiece else text_step(tiny_model(dropout=0.2), progress=0.25)
+    model: Any = step.model
+    defence = ready(SWAP(substitutions=WORDS, variants=variants, beta=2.0), model, step.tokenizer)
+    parts, found = run(defence, step)
+    assert defence._assembler.usable == wordpiece
+    drawn = [text for (text,) in defence.draw(step, step.examples)]
+    assert len(drawn) == variants * len(TEXTS)
+    assert any("fine and great" in text for text in drawn)
+
+    model.eval()
     worst = []
     for row, label in enumerate(step.labels):
-        own = [drawn[variant * len(TEXTS) + row][0] for variant in range(3)]
+        own = [variant * len(TEXTS) + row for variant in range(variants)]
         losses = [
-            F.cross_entropy(model(**tokenizer()([text], return_tensors="pt")).logits, label[None]) for text in own
+            F.cross_entropy(model(**step.tokenizer([drawn[number]], return_tensors="pt")).logits, label[None])
+            for number in own
         ]
-        worst.append(own[torch.stack(losses).argmax()])
+        worst.append(len(TEXTS) + own[torch.stack(losses).argmax()])
+    model.train()
     model.zero_grad()
-    clean = model(**step.inputs).logits
-    adversarial = model(**tokenizer()(worst, padding=True, return_tensors="pt")).logits
+    every = step.tokenizer([*TEXTS, *drawn], padding=True, return_tensors="pt")
+    torch.manual_seed(7)
+    chosen = [*range(len(TEXTS)), *worst]
+    clean, adversarial = model(**{name: values[chosen] for name, values in every.items()}).logits.chunk(2)
     penalty = F.kl_div(adversarial.log_softmax(-1), clean.log_softmax(-1), reduction="batchmean", log_target=True)
     torch.testing.assert_close(parts["swap"], 2.0 * penalty)
     torch.testing.assert_close(parts["task"], F.cross_entropy(clean, step.labels))
@@ -103,7 +133,9 @@ def test_greed_prefers_what_raised_the_loss_of_its_label() -> None:
     step = text_step(model)
     choices = np.array([[1, 1], [2, 2], [3, 3]])  # of each variant, at each example's one place
     defence.remember(examples, choices, torch.tensor([[0.0, 3.0], [1.0, 0.0], [5.0, 0.0]]))
-    assert defence.draw(step, examples) == [("The Plot",), ("The Movie",)] * 3
+    for number in range(40):  # gains of 0.9 and 0.6 against less than nothing: e^-9 and e^-9 are left for the others
+        drawn = defence.draw(text_step(model, progress=number / 40), examples)
+        assert drawn == [("The Plot",), ("The Movie",)] * 3
     torch.testing.assert_close(defence.gains[defence.gains != 0].sum(), torch.tensor(0.0))  # gains are above the mean
 
     other = ready(SWAP(substitutions=words, variants=3, rate=1.0, greed=1.0), model, tokenizer())
@@ -112,6 +144,23 @@ def test_greed_prefers_what_raised_the_loss_of_its_label() -> None:
     known = defence.gains.clone()
     defence.remember(examples, choices, torch.full((3, 2), torch.nan))
     assert torch.equal(defence.gains, known)
+
+
+def test_greed_draws_by_the_softmax_of_gains_and_evenly_among_the_unseen() -> None:
+    model = tiny_model()
+    words = Dictionary(entries={"film": ["movie", "end", "plot"], "bad": ["poor", "awful"]})
+    defence = ready(SWAP(substitutions=words, variants=2, rate=1.0, greed=1.0), model, tokenizer())
+    examples = [Example(id=str(number), texts=("bad film",), label=0) for number in range(3000)]
+    drawn = Counter(word for (text,) in defence.draw(text_step(model), examples) for word in text.split())
+    for word, share in {"movie": 1 / 3, "end": 1 / 3, "plot": 1 / 3, "poor": 1 / 2, "awful": 1 / 2}.items():
+        assert drawn[word] / 6000 == pytest.approx(share, abs=0.02)
+    first, _, entries = defence._entries(examples[:1])
+    defence.gains[entries[first[1] + 1 : first[1] + 4].astype(np.int64)] = torch.tensor([0.2, 0.1, 0.0])
+    drawn = Counter(word for (text,) in defence.draw(text_step(model), examples) for word in text.split())
+    expected = torch.softmax(torch.tensor([2.0, 1.0, 0.0]), 0).tolist()
+    for word, share in zip(("movie", "end", "plot"), expected, strict=True):
+        assert drawn[word] / 6000 == pytest.approx(share, abs=0.02)
+    assert drawn["poor"] / 6000 == pytest.approx(1 / 2, abs=0.02)
 
 
 def test_repeated_sightings_count_as_one_after_the_other() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from statistics import mean
 
 import pytest
 
 from unshaken.attacks import ATTACKS
 from unshaken.connections import parse as parse_connection
+from unshaken.defences import Defence
 from unshaken.defences import parse as parse_defence
 from unshaken.names import build
 from unshaken.tasks import PROTOCOLS, TASKS
@@ -53,6 +57,32 @@ def test_settings_make_real_objects(recipe: Recipe) -> None:
         build("protocol", settings.protocol, PROTOCOLS)
         assert settings.task in TASKS
         _check_attack(settings.select_by, settings.task)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_table_never_mixes_balanced_and_random_batches(name: str) -> None:
+    recipe = load_recipe(name)
+    settings = {run.settings for _, _, run in runs(recipe)}
+    if any(
+        part.balanced_batches
+        for one in settings
+        for part in parse_defence(one.defence).modules()
+        if isinstance(part, Defence)
+    ):
+        assert all(one.balanced for one in settings)
+    assert len({one.select_by for one in settings}) == 1
+
+
+def test_settings_of_before_keep_their_keys() -> None:
+    """Runs that are kept were made before batches could be balanced and words whole."""
+    run = Run(encoder="minilm", seed=0, settings=Settings(task="sst2"))
+    old = {"encoder": "minilm", "seed": 0, "settings": asdict(run.settings)}
+    for younger in ("smooth", "hops", "reader", "balanced", "word_level"):
+        del old["settings"][younger]
+    assert run.key == hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()[:12]
+    for change in ({"balanced": True}, {"word_level": True}):
+        assert replace(run, settings=replace(run.settings, **change)).key != run.key
+    assert replace(run, settings=replace(run.settings, select_by="loss")).key == run.key
 
 
 def _connection(settings: Settings) -> None:

@@ -90,7 +90,14 @@ def read_back(evaluation: Evaluation) -> Evaluation:
     return change_first_run(changed, settings={**evaluation.attacks[0].settings, "substitutions": joined})
 
 
+def narrow_hull(evaluation: Evaluation) -> Evaluation:
+    facts = {"hull_coverage": {"words": 0.894, "substitutes": 0.75, "texts": 0.007}}
+    record = replace(evaluation.model.training, details={"facts": facts})
+    return replace(evaluation, model=replace(evaluation.model, training=record))
+
+
 PLANTED = [
+    ("hull-coverage", narrow_hull),
     ("inference-loop", no_white_box),
     ("randomness", lambda item: replace(item, probes=replace(item.probes, repeat_difference=0.1))),
     ("batch-dependence", lambda item: replace(item, probes=replace(item.probes, batch_difference=0.05))),
@@ -129,6 +136,20 @@ def test_fewer_than_three_seeds_is_a_flag() -> None:
     two = Report(evaluations=tuple(three_seeds(clean())[:2]))
     assert [check.flag for check in two.flags] == ["few-seeds"]
     assert "2 training seeds" in two.flags[0].evidence
+
+
+def test_a_whole_hull_is_clear_and_a_damaged_record_has_none() -> None:
+    for facts, told in (
+        ({"hull_coverage": {"words": 1.0, "substitutes": 0.999, "texts": 0.99}}, "99.9% of substitutes"),
+        ({"hull_coverage": {"words": "x"}}, "no hull"),
+        ([1], "no hull"),
+    ):
+        item = narrow_hull(clean())
+        record = replace(item.model.training, details={"facts": facts})
+        checks = Report(evaluations=(replace(item, model=replace(item.model, training=record)),)).checks
+        (check,) = (check for check in checks if check.flag == "hull-coverage")
+        assert check.verdict == "clear"
+        assert told in check.evidence
 
 
 def test_every_flag_is_planted_somewhere() -> None:

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
-from unshaken.defences import Defence, FreeLB, InformativeTerm, Standard
+from unshaken.defences import Defence, FreeLB, InfoBERT, InformativeTerm, Standard
 from unshaken.solvers import Anderson, FixedPoint
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.training import DistanceToPretrained
@@ -148,18 +148,40 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, tokenizer,
         assert torch.equal(weights(resumed)[name], weight), name
 
 
-@pytest.mark.parametrize("defence", [Standard, lambda: InformativeTerm(on="clean")], ids=["standard", "balanced"])
-def test_texts_of_similar_length_share_a_batch_and_validation_keeps_its_order(tmp_path, tokenizer, defence):
+@pytest.mark.parametrize("balanced", [False, True])
+def test_texts_of_similar_length_share_a_batch_and_validation_keeps_its_order(tmp_path, tokenizer, balanced):
     short = reviews(64)
     longer = [replace(row, texts=(row.texts[0] + " film film" * (index // 2 % 2),)) for index, row in enumerate(short)]
     rows = short.with_rows(longer)
-    trainer = train(tmp_path, tokenizer, rows=rows, defence=defence(), train_sampling_strategy="group_by_length")
+    trainer = train(tmp_path, tokenizer, rows=rows, balance_classes=balanced, train_sampling_strategy="group_by_length")
     batches = [batch["examples"] for batch in trainer.get_train_dataloader()]
     kinds = [{"film film film" in row.texts[0] for row in batch} for batch in batches]
     assert len(batches) == 8
     assert sum(len(kind) == 1 for kind in kinds) >= 7  # at most one batch where short texts end and long ones begin
+    if balanced:
+        assert all(2 * sum(row.label for row in batch) == len(batch) for batch in batches)
     evaluated = [row for batch in trainer.get_eval_dataloader() for row in batch["examples"]]
     assert evaluated == list(trainer.eval_dataset)
+
+
+def test_every_defence_can_have_the_same_balanced_batches(tmp_path, tokenizer):
+    rows = reviews(60).with_rows([row for index, row in enumerate(reviews(60)) if row.label == 0 or index % 4 == 1])
+
+    def seen(name, **options):
+        trainer = train(tmp_path / name, tokenizer, rows=rows, num_train_epochs=1, **options)
+        return [[row.id for row in batch["examples"]] for batch in trainer.get_train_dataloader()]
+
+    balanced = seen("plain", defence=Standard(), balance_classes=True)
+    assert balanced == seen("informative", defence=InformativeTerm(on="clean"))
+    labels = {row.id: row.label for row in rows}
+    assert all(abs(2 * sum(labels[name] for name in batch) - len(batch)) <= 1 for batch in balanced)
+    assert balanced != seen("random", defence=Standard())
+
+
+@pytest.mark.parametrize("defence", [InformativeTerm(on="clean", conditional=False), InfoBERT()])
+def test_rows_that_are_compared_are_never_grouped_by_length(tmp_path, tokenizer, defence):
+    with pytest.raises(UnshakenError, match="compares the texts of a batch"):
+        train(tmp_path, tokenizer, defence=defence, train_sampling_strategy="group_by_length")
 
 
 def test_the_log_names_loss_parts_residuals_and_evaluations(tmp_path, tokenizer):

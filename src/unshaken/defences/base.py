@@ -184,6 +184,8 @@ class Defence(nn.Module):
 
     citation: ClassVar[tuple[str, ...]] = ()  # keys of citations.bib, or whole BibTeX entries
     publishes: tuple[str, ...] = ()  # names of the passes shared through `Step.publish`
+    balanced_batches: bool = False  # every batch must hold every class
+    compares_rows: bool = False  # has a term between rows of a batch, so what stands beside a text matters
 
     def __post_init__(self) -> None:
         super().__init__()  # for dataclasses, whose own __init__ does not

@@ -86,6 +86,7 @@ class InfoBERT(Defence):
     anchors_to: float = 0.9
 
     publishes = ("adversarial",)  # the last point of the path
+    compares_rows = True  # negatives of both bounds are the other tokens of the batch
 
     def __post_init__(self) -> None:
         super().__post_init__()

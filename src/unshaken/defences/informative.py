@@ -57,6 +57,8 @@ class InformativeTerm(Regulariser):
     feature: Feature | Literal["auto"] = "auto"  # official code: pooled, of BERT as it was pretrained
     temperature: float = 0.2  # paper
 
+    compares_rows = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, allowed in (
@@ -67,13 +69,9 @@ class InformativeTerm(Regulariser):
             if getattr(self, name) not in allowed:
                 raise UnshakenError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
         self.reads = (self.on,)
+        self.balanced_batches = self.conditional  # a class with one example has nothing to be compared with
         self.teacher: nn.Module | None = None
         self.chosen: Feature = "cls"
-
-    @property
-    def balanced_batches(self) -> bool:
-        """Whether batches should hold every class: a class with one example has nothing to be compared with."""
-        return self.conditional
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         encoder = getattr(model, "base_model", None)

@@ -25,6 +25,7 @@ from unshaken.wordings import Recipe, TokenAssembler, Wordings
 from unshaken.wordings.choices import Array
 
 MEMORY = 2**18  # gains kept, 1 MiB: three times the swaps of SST-2 with counter-fitted neighbours
+TEMPERATURE = 0.1  # of the softmax of gains, which are differences of cross-entropies, mostly a few tenths
 MOMENTUM = 0.3  # a gain follows the last few sightings of its swap, because the model it was measured on moves
 
 
@@ -39,7 +40,7 @@ class SWAP(Defence):
     in one forward pass without gradients or dropout.
 
     With `greed` it remembers, for each label, word and substitute, by how much variants with that swap lost more than
-    the other variants of their text, and prefers the substitute that hurt most. That costs no pass. Swaps share a fixed
+    the other variants of their text, and prefers substitutes that hurt more. That costs no pass. Swaps share a fixed
     number of entries by hash. The memory is saved in checkpoints. Each process of a distributed run keeps its own, and
     a resumed one starts with that of the first process.
 
@@ -56,8 +57,8 @@ class SWAP(Defence):
         variants: Rewordings drawn of each text.
         rate: Probability that an attackable word is replaced.
         beta: Weight of the KL term.
-        greed: Probability that a replaced word takes the substitute that raised the loss most before, instead of a
-            random one.
+        greed: Probability that a replaced word takes a substitute drawn by the softmax of the gains remembered, instead
+            of evenly.
         columns: Which texts of a pair may change; all where None.
         seed: Draws depend on it, on the example and on the progress of training, not on the batch around the example;
             what greed prefers depends on all that was seen before.
@@ -191,7 +192,7 @@ class SWAP(Defence):
         sizes = np.concatenate([wording.sizes for wording in wordings])
         choices = self._draw(examples, which, sizes)
         if self.greed:
-            choices = np.where(greedy < self.greed, self._best(examples, sizes), choices)
+            choices = np.where(greedy < self.greed, self._likely(examples, sizes, which), choices)
         return np.where(replaced < self.rate, choices, 0)
 
     def _draw(self, examples: Sequence[Example], which: Array, sizes: Array) -> Array:
@@ -205,15 +206,19 @@ class SWAP(Defence):
         found = np.searchsorted(rising, place + which, side="right")
         return np.asarray(1 + np.minimum(found, ends - 1) - (ends - sizes + 1))
 
-    def _best(self, examples: Sequence[Example], sizes: Array) -> Array:
-        """The substitute of the highest gain at each place; the first of equals. (places,)"""
+    def _likely(self, examples: Sequence[Example], sizes: Array, which: Array) -> Array:
+        """Substitutes drawn by the softmax of their gains; unseen ones are alike. (variants, places)"""
         first, _, entries = self._entries(examples)
-        gains = self.gains.numpy()[entries]
+        if not len(first):
+            return np.zeros_like(which, dtype=np.int64)
+        gains = self.gains.numpy()[entries].astype(np.float64)
         gains[first] = -np.inf  # the word itself
-        highest = np.repeat(np.maximum.reduceat(gains, first), sizes) if len(first) else gains
-        order = np.flatnonzero(gains == highest)
-        _, earliest = np.unique(np.repeat(np.arange(len(sizes)), sizes)[order], return_index=True)
-        return np.asarray(order[earliest] - first)
+        shares = np.exp((gains - np.repeat(np.maximum.reduceat(gains, first), sizes)) / TEMPERATURE)
+        ends = np.cumsum(shares)
+        before = ends[first]  # the share of the word itself is 0
+        totals = np.add.reduceat(shares, first)
+        drawn = np.searchsorted(ends, before + which * totals, side="right") - first
+        return np.asarray(np.clip(drawn, 1, sizes - 1))
 
     def _entries(self, examples: Sequence[Example]) -> tuple[Array, Array, Array]:
         """Where the forms of each place begin (places,), its example (places,), and each form's entry (forms,)."""

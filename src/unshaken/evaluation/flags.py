@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from unshaken.attacks import ATTACKS, Attack
 from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
+from unshaken.substitutions.reach import HullCoverage
 
 Verdict = Literal["raised", "clear", "unknown"]
 
@@ -26,6 +27,7 @@ FLAGS = {
     "miscalibration": "scores too flat or too sharp mislead the search: other scores break more examples",
     "same-substitutions": "training has seen every substitution that the attack may use",
     "knows-this-source": "the model's reader maps the attack's words back before the model sees them",
+    "hull-coverage": "training searched fewer substitutes than the attacks may write",
     "truncated-substitutions": "the attack spent swaps on words the model never sees",
     "few-seeds": "one training run says little about the method: seeds often differ by more than methods",
 }
@@ -91,6 +93,7 @@ def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
     if evaluation.attacks:
         yield _transfer(evaluation, place)
         yield _same_substitutions(evaluation, place)
+        yield _hull_coverage(evaluation, place)
         for run_name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
             subject = f"{place}, {run_name}"
             yield _budget(evaluation, run, subject)
@@ -277,6 +280,17 @@ def _names(settings: Any) -> set[str]:
             found |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
         return found.union(*(_names(value) for value in settings.values()))
     return set().union(*map(_names, settings)) if isinstance(settings, list) else set()
+
+
+def _hull_coverage(evaluation: Evaluation, subject: str) -> Check:
+    flag, training = "hull-coverage", evaluation.model.training
+    found = None if training is None else HullCoverage.read(training.details.get("facts"))
+    if found is None:
+        return _clear(flag, subject, "no hull in the record of its training")
+    if found.is_enough:
+        return _clear(flag, subject, f"its hull held {found}")
+    settle = "train with pieces='mean', or compare with methods that see the same substitutes"
+    return _raised(flag, subject, f"its hull held {found}", settle)
 
 
 def _fingerprints(settings: Any) -> set[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
@@ -49,6 +50,15 @@ class HullCoverage:
     @property
     def is_enough(self) -> bool:
         return self.substitutes >= ENOUGH
+
+    @classmethod
+    def read(cls, facts: Any) -> HullCoverage | None:
+        """From the facts of a training (`Defence.facts`), as a file has them; None where it had no hull."""
+        found = facts.get("hull_coverage") if isinstance(facts, Mapping) else None
+        names = [item.name for item in fields(cls)]
+        if not isinstance(found, Mapping) or not all(isinstance(found.get(name), int | float) for name in names):
+            return None
+        return cls(**{name: float(found[name]) for name in names})
 
     @classmethod
     def of(cls, rows: Iterable[Reached]) -> HullCoverage:

@@ -18,6 +18,10 @@ class RobustTrainingArguments(TrainingArguments):
     """
 
     max_length: int = field(default=128, metadata={"help": "Truncation length in tokens."})  # IM-BERT's FLOPs table
+    balance_classes: bool = field(
+        default=False,
+        metadata={"help": "Batches that hold every class in equal shares, as defences that compare a class get them."},
+    )
     on_nonfinite: str = field(
         default="stop",
         metadata={

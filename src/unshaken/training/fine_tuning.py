@@ -46,6 +46,7 @@ class Plan:
     selection_attack: Attack | None = None
     seed: int = 0
     arguments: dict[str, Any] = field(default_factory=dict)  # of RobustTrainingArguments
+    word_level: bool = False  # the tokenizer of RIFT's official code: every word one id, or unknown
     resume: bool = False
     on_step: Callable[[int, int], None] | None = None  # (done, all) steps; takes the place of the Trainer's own output
     callbacks: Sequence[Any] = ()  # more of the Trainer's callbacks
@@ -69,11 +70,14 @@ def fine_tune(plan: Plan) -> FineTuned:
 
     from unshaken import RobustTrainer, RobustTrainingArguments, connect, smooth
     from unshaken.pretrained import fingerprint
+    from unshaken.substitutions.word_level import word_level
     from unshaken.training.checkpoints import replaced_folder
 
     set_seed(plan.seed)
     model, tokenizer = load_classifier(plan.model, plan.train)
     base = fingerprint(model, tokenizer, without=model.new_weights).hexdigest()
+    if plan.word_level:
+        tokenizer = word_level(tokenizer)
     if plan.connection is not None:
         connect(model, plan.connection)
     if plan.smoothing is not None:
@@ -139,6 +143,7 @@ def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -
             **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
             **({} if plan.reader is None else {"reader": plan.reader}),
             "defence": None if plan.defence is None else describe(plan.defence),
+            "facts": {} if plan.defence is None else plan.defence.facts(),
             "training_examples": len(plan.train),
             "training_data": plan.train.fingerprint,
             "steps": steps,

@@ -72,7 +72,7 @@ class RobustTrainer(SafeTrainer):
         data_collator: Callable[[Any], dict[str, Any]] | None = None,
         compute_metrics: Callable[[Any], dict[str, float]] | None = None,
         selection_attack: Attack | None = None,
-        selection_examples: int = 100,
+        selection_examples: int = 500,  # a tenth of them would choose by luck: its standard error is 7 points
         reader: Readers | None = None,
         **kwargs: Any,
     ) -> None:
@@ -198,18 +198,27 @@ class RobustTrainer(SafeTrainer):
     # --------------------------------------------------------------------------------------- sampling and selection
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        """Class-balanced batches where a part of the defence compares examples of one class."""
+        """Class-balanced batches where asked for, or where a part of the defence compares examples of one class."""
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if not isinstance(dataset, Examples):
             return super()._get_train_sampler(*(() if train_dataset is None else (train_dataset,)))
         arguments, balanced = self.args, None
-        if any(getattr(part, "balanced_batches", False) for part in self.defence.modules()):
+        if arguments.balance_classes or self._some_part("balanced_batches"):
             balanced = ClassBalancedSampler(dataset.labels, seed=arguments.seed)
         if arguments.train_sampling_strategy == "group_by_length":
+            if self._some_part("compares_rows"):
+                raise UnshakenError(
+                    "this defence compares the texts of a batch with each other; grouped by length they would be alike "
+                    "in length, and it would learn from that. Leave out --group-by-length "
+                    "(train_sampling_strategy='group_by_length')"
+                )
             rows = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
             lengths = [sum(len(text) for text in row.texts) for row in dataset]
             return SimilarLengthSampler(lengths, rows, order=balanced, seed=arguments.seed)
         return super()._get_train_sampler(dataset) if balanced is None else balanced
+
+    def _some_part(self, trait: str) -> bool:
+        return any(getattr(part, trait, False) for part in self.defence.modules())
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         if isinstance(eval_dataset, Examples):  # in their order, however training orders its rows
