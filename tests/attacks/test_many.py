@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -151,6 +152,33 @@ def test_finished_examples_leave_after_their_round(victims: Any, tmp_path: Any) 
     kept = (tmp_path / "cut.jsonl").read_text().splitlines()[1:]
     assert 0 < len(kept) < len(examples)
     assert plain(attack(victims[2], examples, out=tmp_path / "cut.jsonl", resume=True)) == plain(whole)
+
+
+def test_a_worker_may_tokenise_meanwhile(victims: Any) -> None:
+    """Where the device works beside Python, blocks are made ready by one thread while another asks about texts."""
+    beside = Victim.from_model(victims[2].model, victims[2].tokenizer)
+    beside.runs_beside_python = True
+    attack, examples = PWWS(substitutions=WORD_LIST), labelled(victims[2])
+    expected = plain(attack(victims[2], examples))
+    failures: list[Exception] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                beside.encode([(text,) for text in TEXTS])
+            except Exception as error:
+                failures.append(error)
+
+    other = threading.Thread(target=ask)
+    other.start()
+    try:
+        found = [plain(attack(beside, examples, in_flight=2)) for _ in range(3)]
+    finally:
+        over.set()
+        other.join()
+    assert failures == []
+    assert found == [expected] * 3
 
 
 @pytest.mark.parametrize("scoring", ["probability", "log-probability", "margin"])

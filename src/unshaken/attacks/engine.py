@@ -8,6 +8,7 @@ ties, rare as they are, may fall either way. Load the victim with dtype=float64 
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -108,7 +109,10 @@ class _Engine:
             return
         # A reader may change a word by what stands around it, so its texts are tokenised whole.
         if isinstance(self.victim, ModelVictim) and self.victim.reader is None:
-            self._assembler = TokenAssembler(self.victim.tokenizer, len(examples[0].texts), self.victim.max_length)
+            # Where a worker runs the model, it tokenises too, and a tokenizer serves one thread at a time.
+            beside = self.victim.runs_beside_python
+            tokenizer = copy.deepcopy(self.victim.tokenizer) if beside else self.victim.tokenizer
+            self._assembler = TokenAssembler(tokenizer, len(examples[0].texts), self.victim.max_length)
         if not self._has_answered:
             self._require_effect()
         alone = list(examples)
@@ -172,7 +176,9 @@ class _Engine:
             cut: Sequence[int] = range(len(texts))
             if self._assembler and self._assembler.usable:
                 cut = [row for row, whole in enumerate(self._assembler.whole(texts)) if len(whole.ids) > limit]
-            found = visible_positions(self.victim.tokenizer, [texts[row] for row in cut], limit)
+            tokenizer = self._assembler.tokenizer if self._assembler else self.victim.tokenizer
+            with self.victim.tokenizing:
+                found = visible_positions(tokenizer, [texts[row] for row in cut], limit)
             for row, positions in zip(cut, found, strict=True):
                 visible[row] = positions
         return visible

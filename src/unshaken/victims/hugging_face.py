@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,7 @@ class ModelVictim(Victim):
             raise UnshakenError(f"batch_tokens is {batch_tokens}; it must be at least 1")
         self.model: Any = model.eval()
         self.tokenizer = tokenizer
+        self.tokenizing = threading.RLock()  # a fast tokenizer refuses a second thread while its settings change
         self.max_length = max_length or _longest_input(model, tokenizer)
         self.unknown = tokenizer.unk_token or ""
         self.device: torch.device = model.device
@@ -120,8 +122,9 @@ class ModelVictim(Victim):
         """Read, tokenise and truncate whole texts, or pairs."""
         if self.reader is not None:
             texts = [self.reader.texts(row) for row in texts]
-        columns = cut_columns(self.tokenizer, texts, self.max_length)
-        encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
+        with self.tokenizing:
+            columns = cut_columns(self.tokenizer, texts, self.max_length)
+            encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
         return Rows.from_lists(encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None)
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
