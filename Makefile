@@ -10,6 +10,7 @@ JOBS ?= 2
 # The tested set of versions. torch comes first, so that its CPU build is taken where pip knows one.
 $(VENV)/.done-%: pyproject.toml experiments/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing torch, transformers and unshaken[$*] into $(VENV): about 1.5 GB, some minutes, once."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]' -e ./experiments
 	touch $@

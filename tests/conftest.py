@@ -1,8 +1,12 @@
-"""Being here puts `table.py` on the path of every test."""
+"""Being here puts `table.py` on the path of every test. Below: a tiny model and a command line to call."""
 
+import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 # Tiny victims and the harness that kills commands serve tests in other folders too.
@@ -10,3 +14,72 @@ sys.path += [str(Path(__file__).parent / folder) for folder in ("attacks", "kill
 
 settings.register_profile("without-clock", deadline=None)  # no test asserts a time
 settings.load_profile("without-clock")
+
+
+@pytest.fixture(scope="session")
+def make_tiny(tmp_path_factory) -> Callable[..., str]:
+    """Saves a random two-layer BERT with MiniLM's tokenizer; options go into its configuration."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    from unshaken.embedded import minilm_path
+
+    def make(**options: Any) -> str:
+        folder = tmp_path_factory.mktemp("tiny")
+        AutoTokenizer.from_pretrained(minilm_path()).save_pretrained(folder)
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+        BertForSequenceClassification(BertConfig(**sizes, **options)).save_pretrained(folder)
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny(make_tiny) -> str:
+    return make_tiny()
+
+
+@pytest.fixture
+def unshaken(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """Calls a command as a user does: exit code, output, errors."""
+    from unshaken.cli import main
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["unshaken", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def refused(unshaken) -> Callable[..., str]:
+    """Calls a command that must fail, and gives its one line."""
+
+    def call(*arguments: object) -> str:
+        code, _, err = unshaken(*arguments)
+        assert code == 2, err
+        assert "Traceback" not in err
+        lines = [line for line in err.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, err
+        return lines[0]
+
+    return call
+
+
+@pytest.fixture
+def write_rows() -> Callable[..., Path]:
+    """Writes a CSV file from rows, the first of which names the columns."""
+
+    def write(path: Path, *rows: tuple[str, ...]) -> Path:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(rows)
+        return path
+
+    return write

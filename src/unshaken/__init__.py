@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from unshaken._registration import register_when_transformers_is_imported
 
 if TYPE_CHECKING:
+    from unshaken.attacks.one_text import attack
     from unshaken.connections import Connection, check, connect, connection_of, disconnect
     from unshaken.errors import IncompatibleModelError, UnshakenError
     from unshaken.evaluation import Report
     from unshaken.evaluation.evaluate import evaluate
     from unshaken.examples import Example, Examples
+    from unshaken.scanning import scan
     from unshaken.smoothing import Smoothing, smooth, unsmooth
     from unshaken.tasks import load_task
     from unshaken.training import RobustTrainer, RobustTrainingArguments
@@ -34,12 +36,14 @@ _HOMES = {
     "Smoothing": "unshaken.smoothing",
     "UnshakenError": "unshaken.errors",
     "Victim": "unshaken.victims",
+    "attack": "unshaken.attacks.one_text",
     "check": "unshaken.connections",
     "connect": "unshaken.connections",
     "connection_of": "unshaken.connections",
     "disconnect": "unshaken.connections",
     "evaluate": "unshaken.evaluation",
     "load_task": "unshaken.tasks",
+    "scan": "unshaken.scanning",
     "smooth": "unshaken.smoothing",
     "unsmooth": "unshaken.smoothing",
 }
@@ -56,18 +60,37 @@ __all__ = [
     "UnshakenError",
     "Victim",
     "__version__",
+    "attack",
     "check",
     "connect",
     "connection_of",
     "disconnect",
     "evaluate",
     "load_task",
+    "scan",
     "smooth",
     "unsmooth",
 ]
 
 
+_PACKAGES = (
+    "attacks",
+    "connections",
+    "defences",
+    "evaluation",
+    "reports",
+    "scanning",
+    "smoothing",
+    "solvers",
+    "substitutions",
+    "tasks",
+    "training",
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"unshaken.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'unshaken' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Any, overload
 
 from unshaken.errors import UnshakenError
 
@@ -26,7 +26,7 @@ class Example:
         return replace(self, texts=tuple(texts))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Examples(Sequence[Example]):
     """An immutable split: examples with what is known about all of them."""
 
@@ -41,6 +41,70 @@ class Examples(Sequence[Example]):
         if len(counts) != len(self.rows):
             repeated = next(key for key, count in counts.items() if count > 1)
             raise UnshakenError(f"{self.name}: the id {repeated!r} occurs {counts[repeated]} times; ids must be unique")
+
+    @classmethod
+    def from_lists(
+        cls,
+        texts: Sequence[str | Sequence[str]],
+        labels: Sequence[int | float | str],
+        *,
+        label_names: Sequence[str] | None = None,
+        name: str = "examples",
+    ) -> Examples:
+        """Texts, or pairs of them, with their labels: numbers, or names of classes in the order of `label_names`.
+
+        Example:
+            >>> Examples.from_lists(["good", "bad"], ["pos", "neg"])
+            Examples(2 rows, name='examples', columns=text, labels neg 1, pos 1)
+        """
+        if len(texts) != len(labels):
+            raise UnshakenError(f"{len(texts)} texts and {len(labels)} labels; give one label a text")
+        named = any(isinstance(label, str) for label in labels)
+        names = tuple(label_names or (sorted(set(map(str, labels))) if named else ()))
+        unknown = sorted({str(label) for label in labels} - set(names)) if named else []
+        if unknown:
+            raise UnshakenError(f"the label {unknown[0]!r} is none of label_names: {', '.join(names)}")
+        rows = tuple(
+            Example(
+                id=str(number),
+                texts=(text,) if isinstance(text, str) else tuple(text),
+                label=names.index(str(label)) if named else label,  # type: ignore[arg-type]
+            )
+            for number, (text, label) in enumerate(zip(texts, labels, strict=True))
+        )
+        columns = ("text1", "text2") if rows and len(rows[0].texts) == 2 else ("text",)
+        return cls(rows=rows, name=name, columns=columns, label_names=names)
+
+    @classmethod
+    def from_pandas(cls, frame: Any, **options: Any) -> Examples:
+        """The rows of a DataFrame. Options are those of `unshaken.tasks.table_examples`: columns, label_names, name."""
+        from unshaken.tasks.tables import table_examples
+
+        return table_examples(frame, **options)
+
+    @classmethod
+    def from_dataset(cls, dataset: Any, **options: Any) -> Examples:
+        """The rows of a Hugging Face `datasets.Dataset`, with its class names; options as for `from_pandas`."""
+        from unshaken.tasks.tables import table_examples
+
+        return table_examples(dataset, **options)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a column for each text, the label (by name where it has one) and the id."""
+        import pandas
+
+        table: dict[str, list[Any]] = {name: [row.texts[i] for row in self] for i, name in enumerate(self.columns)}
+        labels = [self.label_names[int(row.label)] for row in self] if self.label_names else self.labels
+        return pandas.DataFrame({**table, "label": labels}, index=[row.id for row in self])
+
+    def __repr__(self) -> str:
+        counts = sorted(Counter(self.labels).items())
+        shown = ", ".join(f"{self._label_name(label)} {count}" for label, count in counts[:4])
+        what = "targets" if self.is_regression else f"labels {shown}" + (", ..." if len(counts) > 4 else "")
+        return f"Examples({len(self):,} rows, name={self.name!r}, columns={', '.join(self.columns)}, {what})"
+
+    def _label_name(self, label: int | float) -> str:
+        return self.label_names[int(label)] if 0 <= label < len(self.label_names) else str(label)
 
     def __len__(self) -> int:
         return len(self.rows)

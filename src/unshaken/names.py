@@ -86,13 +86,14 @@ def build(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool =
         if not allow_paths:
             raise UnshakenError(f"{kind} {spec!r} is a class path; class paths are taken from the command line only")
         class_name, _, options = options.partition(":")
-        factory = _import_class(kind, name, class_name)
+        factory = import_object(kind, name, class_name)
     else:
         factory = lookup(kind, name, table)
     return _call(kind, spec, factory, parse_options(kind, spec, options))
 
 
-def _import_class(kind: str, module_name: str, class_name: str) -> Any:
+def import_object(kind: str, module_name: str, class_name: str) -> Any:
+    """The class or object of that name; importing a module runs its code, so only people may name one."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for the installed command, as `python -m` has it; last, so that it hides nothing
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import json
 import math
@@ -22,6 +23,8 @@ SHORTEST = 8  # tokens: a model that reads fewer has hardly a word between its s
 CLASSIFIER = "AutoModelForSequenceClassification"
 _DECODER = ("is_decoder", "add_cross_attention")
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+CONFIG = "config.json"
+FEWEST = 0.5  # of the words a model knows, in its tokenizer: less is another model's, or none at all
 
 
 def load(
@@ -44,6 +47,7 @@ def load(
     """
     import transformers
 
+    name = locate(name)
     auto = getattr(transformers, kind)
     with explained(name, kind, trust_remote_code), _no_load_report():
         _check_config(kind, name)
@@ -203,3 +207,42 @@ def _new_weights(kind: str, name: str | Path, model: Any, report: Mapping[str, A
     if unread and kind == CLASSIFIER and not new_head:
         note(f"{name}: {len(unread)} weights of its file are not used, such as {unread[0]!r}")
     return frozenset(missing | resized)
+
+
+def locate(name: str | Path) -> str:
+    """The folder of a model, also where its run's folder is given; what is no path is a hub name and stays as it is.
+
+    Raises:
+        UnshakenError: Where the name can only be a path and no model is there, with the nearest one that is.
+    """
+    path = Path(name).expanduser()
+    if (path / CONFIG).is_file():
+        return str(path)
+    if (path / "model" / CONFIG).is_file():
+        return str(path / "model")
+    if path.is_dir():
+        what = f"no model there (a folder with {CONFIG} is expected)"
+        raise UnshakenError(f"cannot load the model {str(name)!r}: {what}{_nearest_model(path)}")
+    parts = path.parts
+    if path.exists() or path.is_absolute() or str(name).startswith(".") or len(parts) > 2 or Path(parts[0]).is_dir():
+        raise UnshakenError(f"cannot load the model {str(name)!r}: no such folder{_nearest_model(path)}")
+    return str(name)
+
+
+def _nearest_model(path: Path) -> str:
+    """`; did you mean ...?` with the model folder of the closest name around a path that holds none."""
+    above = next((folder for folder in (path, *path.parents) if folder.is_dir()), Path())
+    inside = [found.parent for depth in ("", "*/", "*/*/") for found in above.glob(f"{depth}{CONFIG}")]
+    names = sorted(str(folder) for folder in inside)
+    found = difflib.get_close_matches(str(path), names, n=1, cutoff=0.5) or names[:1]
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def check_tokenizer(tokenizer: Any, model: Any, name: str | Path) -> None:
+    """Refuse a tokenizer that cannot be the model's: without its files transformers makes up one of five words."""
+    known = getattr(model.config, "vocab_size", None)
+    if isinstance(known, int) and len(tokenizer) < FEWEST * known:
+        raise UnshakenError(
+            f"the tokenizer of {str(name)!r} has {len(tokenizer):,} words, its model {known:,}: the folder lacks the "
+            "tokenizer's files (tokenizer.json, vocab.txt or the like); save the tokenizer into it"
+        )

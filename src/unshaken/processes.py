@@ -116,13 +116,28 @@ def own_device(wanted: str | None = None) -> str:
     """The device of this process: `wanted`, and of several GPUs the one of its rank where that does not say which."""
     import torch
 
+    if wanted is not None:
+        _check_device(wanted)
     if wanted not in (None, "cuda"):
         return str(wanted)
     if not torch.cuda.is_available():
-        return wanted or "cpu"
+        return "cpu"
     if "LOCAL_RANK" not in os.environ:
         return "cuda"
     return f"cuda:{_number('LOCAL_RANK', 0) % torch.cuda.device_count()}"
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        hint = "did you mean 'cuda'?" if name.lower().startswith("gpu") else "cpu, cuda, cuda:1 and mps are known"
+        raise UnshakenError(f"unknown device {name!r}; {hint}") from None
+    if device.type == "cuda" and (device.index or 0) >= (found := torch.cuda.device_count()):
+        has = f"{found} GPU{'s' if found > 1 else ''}" if found else "no GPU"
+        raise UnshakenError(f"device {name!r}: torch sees {has} here; leave it out, or give cpu")
 
 
 @contextlib.contextmanager

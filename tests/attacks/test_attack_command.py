@@ -16,6 +16,7 @@ from unshaken.attacks import PWWS, AttackResults, HotFlip, HullAttack, Victim
 from unshaken.cli.attack import attack, coloured_diff, file_names
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
+from unshaken.evaluation import Report
 from unshaken.solvers import Anderson
 
 app = typer.Typer()
@@ -46,11 +47,12 @@ def test_attack_writes_results_and_shows_them(files: dict[str, Path], tmp_path: 
     spec = "pwws,genetic:population=4,generations=2"
     done = call(files, tmp_path, "--attack", spec)
     assert done.exit_code == 0, done.output
-    for word in ("under attack", "pwws", "genetic", "worst case", "->"):
+    for word in ("majority baseline", "pwws", "genetic", "worst case", "->", "few-seeds", "report.html"):
         assert word in done.output
-    written = sorted(tmp_path.glob("*.jsonl"))
-    assert [path.name.split(".")[-2] for path in written] == ["genetic", "pwws"]
-    assert all(path.with_suffix(".csv").exists() for path in written)
+    written = sorted(tmp_path.rglob("*.jsonl"))
+    assert [path.name.split("-")[0] for path in written] == ["genetic", "pwws"]
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["reviews-test.genetic.csv", "reviews-test.pwws.csv"]
+    assert {run.attack for run in Report.load(tmp_path).evaluations[0].attacks} == {"pwws", "genetic"}
     results = AttackResults.from_jsonl(written[0])
     assert len(results) == len(TEXTS)
     assert results.settings["population"] == 4
@@ -63,9 +65,21 @@ def test_attack_writes_results_and_shows_them(files: dict[str, Path], tmp_path: 
 def test_count_and_seed(files: dict[str, Path], tmp_path: Path) -> None:
     done = call(files, tmp_path, "--attack", "random:samples=5", "-n", "3", "--seed", "4")
     assert done.exit_code == 0, done.output
-    results = AttackResults.from_jsonl(next(tmp_path.glob("*.jsonl")))
+    results = AttackResults.from_jsonl(next(tmp_path.rglob("*.jsonl")))
     assert len(results) == 3
     assert results.settings["seed"] == 4
+
+
+def test_a_model_of_another_task_is_refused(files: dict[str, Path], tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(tmp_path)
+    for part in (tiny_bert(tokenizer, num_labels=3).float(), tokenizer):
+        part.save_pretrained(tmp_path / "three")
+    words = [str(tmp_path / "three"), str(files["reviews"]), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, UnshakenError)
+    assert "has 3 classes" in str(done.exception)
+    twice = CliRunner().invoke(app, [*words, "--task", "sst2"])
+    assert "named twice" in str(twice.exception)
 
 
 def test_mistakes_have_the_nearest_name(files: dict[str, Path], tmp_path: Path) -> None:
@@ -86,8 +100,8 @@ def test_the_diff_shows_both_words() -> None:
 
 
 def test_the_same_attack_twice_gets_two_files() -> None:
-    assert file_names([PWWS(), HotFlip()]) == ["pwws", "hotflip"]
-    assert file_names([PWWS(), PWWS(variant="greedy")]) == ["1-pwws", "2-pwws"]
+    assert file_names(["pwws", "hotflip"]) == ["pwws", "hotflip"]
+    assert file_names(["pwws", "pwws"]) == ["1-pwws", "2-pwws"]
 
 
 @pytest.mark.parametrize("kind", [HullAttack, HotFlip])

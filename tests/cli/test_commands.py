@@ -9,23 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, GPT2Config
+from transformers import AutoTokenizer, GPT2Config
 
 from unshaken.cli import main
+from unshaken.cli.demo import _make_room
 from unshaken.cli.listing import KINDS
-from unshaken.embedded import minilm_path
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory) -> str:
-    """A random two-layer BERT with MiniLM's tokenizer."""
-    folder = tmp_path_factory.mktemp("tiny")
-    AutoTokenizer.from_pretrained(minilm_path()).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    return str(folder)
+from unshaken.errors import UnshakenError
 
 
 @pytest.fixture
@@ -117,7 +106,7 @@ def test_train_writes_a_model_a_record_a_card_and_a_report(monkeypatch, capsys, 
     attack = ["attack", out / "model", "--task", reviews, "--attack", "random", "-n", 4, "--out", tmp_path / "attacked"]
     code, _, err = run(monkeypatch, capsys, *attack, "--device", "cpu")
     assert code == 0, err
-    assert list((tmp_path / "attacked").glob("*.jsonl"))
+    assert list((tmp_path / "attacked").rglob("*.jsonl"))
 
 
 def test_a_resumed_training_ends_like_an_uninterrupted_one(monkeypatch, capsys, tiny, reviews, tmp_path):
@@ -157,11 +146,17 @@ def test_demo_does_the_main_job(tmp_path):
         assert name in done.stdout
         assert (tmp_path / "demo" / name.lower() / "model" / "model.safetensors").is_file()
     report = json.loads((tmp_path / "demo" / "report.json").read_text())
-    assert len(report["evaluations"]) == 8
+    assert [item["model"]["training"]["method"] for item in report["evaluations"]] == ["plain", "IM", "RIFT", "SWAP"]
+    assert {len(item["predictions"]) for item in report["evaluations"]} == {8}  # one denominator
     assert (tmp_path / "demo" / "report.html").as_uri() in done.stdout
-    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert again.returncode == 2
-    assert "--out" in complaint(again.stderr)
+    assert "Of 8 reviews the plain model keeps" in " ".join(done.stdout.split())
+    (tmp_path / "demo" / "plain" / "left.txt").write_text("an earlier demo is replaced")
+    _make_room(tmp_path / "demo")
+    assert [path.name for path in (tmp_path / "demo").iterdir()] == ["demo.json"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("not to be lost")
+    with pytest.raises(UnshakenError, match="other files than a demo's"):
+        _make_room(tmp_path / "mine")
 
 
 # ------------------------------------------------------------------------------------------------------ bad input

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,50 @@ def test_the_names_the_readme_imports_exist():
     for module, names in re.findall(r"^from (unshaken[\w.]*) import (.+)$", text, flags=re.MULTILINE):
         for name in names.split(","):
             assert hasattr(importlib.import_module(module), name.strip()), (module, name)
+
+
+def shell_lines(page: Path) -> list[str]:
+    """The lines of a page that call unshaken, joined where they go on, without their comments."""
+    found, fence = [], None
+    for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if line.lstrip().startswith("```"):
+            fence = line.strip()[3:] if fence is None else None
+        elif fence in ("", "sh", "bash", "console") and "unshaken " in line:
+            words = shlex.split(line.strip().removeprefix("$ "), comments=True)
+            if "unshaken" in words:  # behind a launcher, too
+                found.append(shlex.join(words[words.index("unshaken") + 1 :]))
+    return found
+
+
+COMMANDS = [(page.relative_to(ROOT), line) for page in [*PAGES, ROOT / "CONTRIBUTING.md"] for line in shell_lines(page)]
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line}" for page, line in COMMANDS])
+def test_every_command_of_the_docs_is_one(page, line):
+    """Every word is parsed as the command line parses it: a switch that is gone, or a bad value, fails here."""
+    import typer
+
+    from unshaken.cli import app
+
+    name, *words = shlex.split(line)
+    group = typer.main.get_command(app)
+    if name.startswith("-"):
+        assert name in ("--help", "--version", "-h")
+        return
+    parent = group.make_context("unshaken", [name], resilient_parsing=True)
+    command = group.get_command(parent, name)
+    assert command is not None, name
+    while words and hasattr(command, "get_command"):
+        parent = command.make_context(name, [words[0]], parent=parent, resilient_parsing=True)
+        name, *words = words
+        command = command.get_command(parent, name)
+        assert command is not None, name
+    try:
+        command.make_context(name, words, parent=parent)
+    except typer.BadParameter as error:
+        if "does not exist" not in str(error):  # the files of an example are nobody's
+            raise
+
+
+def test_there_are_commands_to_check():
+    assert len(COMMANDS) > 20

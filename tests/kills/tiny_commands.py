@@ -50,12 +50,13 @@ def differences(found: Any, expected: Any, where: str = "") -> list[str]:
 def attacked(out: Path) -> dict[str, Any]:
     """What an attack leaves; each example once."""
     found = {}
-    for path in sorted(out.glob("*.jsonl")):
+    for path in sorted(out.rglob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         ids = [row["example_id"] for row in rows[1:]]
         assert len(set(ids)) == len(ids) == 40
         found[path.name] = [rows[0], *sorted(rows[1:], key=lambda row: row["example_id"])]
-        assert len(path.with_suffix(".csv").read_text().splitlines()) == 41
+    tables = [path.read_text().splitlines() for path in out.glob("*.csv")]
+    assert [len(lines) for lines in tables] == [41] * len(found)
     return found
 
 

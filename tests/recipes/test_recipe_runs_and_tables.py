@@ -468,7 +468,7 @@ def test_reproduce_from_the_command_line(world: Path, tmp_path: Path) -> None:
         (["im-bert-table-3", "--column", "Wort"], "did you mean 'Word'"),
         (["missing.toml"], "cannot read the recipe"),
         (["im-bert-table-3", "--data", "no/such/folder"], "no such folder"),
-        (["im-bert-table-3", "--encoder", "./no-such-model"], "no model there"),
+        (["im-bert-table-3", "--encoder", "./no-such-model"], "no such folder"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(words: list[str], message: str) -> None:

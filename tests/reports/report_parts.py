@@ -98,7 +98,7 @@ def made_evaluation(
         ),
         attacks=runs,
         metrics={"accuracy": 1 - len(wrong) / total},
-        probes=Probes(repeat_difference=0.0, batch_difference=1e-7, tolerance=1e-3),
+        probes=Probes(repeat_difference=0.0, batch_difference=1e-7, tolerance=1e-3, unknown_words=0.0, trained_on=0),
         environment={"python": "3.11.0", "libraries": {"torch": "2.13.0"}},
         seed=0,
         created="2026-01-02T03:04:05Z",

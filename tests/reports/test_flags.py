@@ -104,6 +104,8 @@ PLANTED = [
     ("transfer-beats-direct", strong_transfer),
     ("more-budget-helps", stopped_early),
     ("more-budget-helps", larger_search),
+    ("trained-on", lambda it: replace(it, probes=replace(it.probes, trained_on=2))),
+    ("unknown-words", lambda it: replace(it, probes=replace(it.probes, unknown_words=0.9))),
     ("below-majority", constant),
     ("miscalibration", flat_scores),
     ("miscalibration", margin_breaks_more),
@@ -159,8 +161,10 @@ def test_every_flag_is_planted_somewhere() -> None:
 def test_missing_evidence_is_unknown_not_clear() -> None:
     bare = made_evaluation(replace(run("xxxoooo---"), rechecks=(), truncated_swaps=None), wrong=(7, 8, 9))
     bare = replace(bare, model=replace(bare.model, training=None))
+    bare = replace(bare, probes=replace(bare.probes, trained_on=None))
     unknown = {check.flag for check in Report(evaluations=(bare,)).checks if check.verdict == "unknown"}
-    assert unknown == {"transfer-beats-direct", "miscalibration", "same-substitutions", "truncated-substitutions"}
+    missing = {"transfer-beats-direct", "miscalibration", "same-substitutions", "truncated-substitutions", "trained-on"}
+    assert unknown == missing
 
 
 def test_a_saturated_search_is_clear_and_a_single_search_size_unknown() -> None:

@@ -17,12 +17,19 @@ from unshaken.attacks.textfooler import TextFooler
 from unshaken.attacks.transfer import Transfer
 from unshaken.attacks.white_box import HotFlip, HullAttack
 from unshaken.attacks.worst_case import WorstCase, worst_of
+from unshaken.names import build
 from unshaken.victims.base import Victim
 
 ATTACKS: dict[str, type[Attack]] = {
     attack.name: attack
     for attack in (PWWS, Genetic, TextFooler, Exhaustive, Greedy, Beam, Random, HullAttack, HotFlip, Transfer)
 }
+
+
+def find_attack(attack: Attack | str) -> Attack:
+    """An attack itself, or the one that a name describes: "pwws", "genetic:population=20", "my.module:MyAttack"."""
+    return build("attack", attack, ATTACKS, allow_paths=True) if isinstance(attack, str) else attack
+
 
 __all__ = [
     "ATTACKS",
@@ -50,6 +57,7 @@ __all__ = [
     "Untargeted",
     "Victim",
     "WorstCase",
+    "find_attack",
     "gather",
     "worst_of",
 ]

@@ -54,6 +54,12 @@ class AttackResult:
     seconds: float = 0.0
     error: str | None = None
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the text with each changed word struck through and what took its place beside it."""
+        from unshaken.attacks.display import result_html
+
+        return result_html(self)
+
     @classmethod
     def from_dict(cls, values: Any, where: str = "an attack result") -> AttackResult:
         return decode(cls, values, where)
@@ -69,7 +75,7 @@ class Header:
     victim: dict[str, str]  # name and fingerprint
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AttackResults(Sequence[AttackResult]):
     """The results of one attack, in the order of the examples.
 
@@ -80,6 +86,26 @@ class AttackResults(Sequence[AttackResult]):
     attack: str
     settings: dict[str, Any] = field(default_factory=dict)
     victim: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        if not self.answered:
+            return f"AttackResults({self.attack}: {len(self)} examples, none answered)"
+        return (
+            f"AttackResults({self.attack}: {len(self):,} examples, accuracy {self.clean_accuracy:.1%} before, "
+            f"{self.accuracy_under_attack:.1%} under attack, {self.tally('success')} of {self.attacked} broken)"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sentence above, and the first texts that were broken."""
+        from unshaken.attacks.display import results_html
+
+        return results_html(self)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame, one row an example."""
+        import pandas
+
+        return pandas.DataFrame([asdict(row) for row in self.rows])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -154,14 +180,14 @@ class AttackResults(Sequence[AttackResult]):
             "attack": self.attack,
             "examples": len(self),
             "errors": self.errors,
-            "clean_accuracy": _or_none(self.clean_accuracy),
-            "accuracy_under_attack": _or_none(self.accuracy_under_attack),
-            "success_rate": _or_none(self.success_rate),
+            "clean_accuracy": _rounded(self.clean_accuracy),
+            "accuracy_under_attack": _rounded(self.accuracy_under_attack),
+            "success_rate": _rounded(self.success_rate),
             "success_rate_denominator": self.attacked,
-            "queries": self.queries,
+            "queries": {key: round(value, 1) for key, value in self.queries.items()},
             "rows": sum(row.rows for row in self.rows),
-            "words_changed": _or_none(self.words_changed),
-            "intervals": {key: [_or_none(bound) for bound in pair] for key, pair in self.intervals.items()},
+            "words_changed": _rounded(self.words_changed),
+            "intervals": {key: [_rounded(bound) for bound in pair] for key, pair in self.intervals.items()},
         }
 
     def header(self) -> dict[str, Any]:
@@ -255,8 +281,8 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else math.nan
 
 
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)
 
 
 def _cell(value: Any) -> Any:

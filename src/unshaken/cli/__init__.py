@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import functools
+import inspect
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -15,8 +19,10 @@ from unshaken.cli.doctor import doctor
 from unshaken.cli.evaluate import evaluate
 from unshaken.cli.leaderboard import leaderboard
 from unshaken.cli.listing import list_names
+from unshaken.cli.play import play
 from unshaken.cli.report import report
 from unshaken.cli.reproduce import add_reproduce
+from unshaken.cli.scan import scan
 from unshaken.cli.train import train
 from unshaken.display import guard_terminal, note
 from unshaken.errors import UnshakenError
@@ -28,8 +34,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, attack, evaluate, report, cite, doctor):
-    app.command()(command)
+
+
+def _with_a_word_at_the_end(command: Callable[..., None]) -> Callable[..., None]:
+    """Ctrl-C says how to go on, where a command can."""
+
+    @functools.wraps(command)
+    def called(*words: Any, **options: Any) -> None:
+        try:
+            command(*words, **options)
+        except KeyboardInterrupt:
+            can_resume = "resume" in inspect.signature(command).parameters
+            more = "; the same command with --resume goes on from here" if can_resume else ""
+            print(f"stopped{more}", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return called
+
+
+for command in (demo, train, attack, evaluate, scan, play, report, cite, doctor):
+    app.command()(_with_a_word_at_the_end(command))
 add_reproduce(app)
 app.command(name="list")(list_names)
 app.add_typer(leaderboard)

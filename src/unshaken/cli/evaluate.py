@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unshaken.cli import options
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -17,28 +18,33 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    models: Annotated[list[str], typer.Argument(help="Folders or hub names; the first is the reference.")],
-    task: Annotated[str, typer.Option(help="Tasks or files, separated by commas: sst2,advglue or reviews.csv.")],
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODELS... [DATA]", help="Folders or hub names, the first is the reference.")
+    ],
+    task: options.TaskOption = None,
     attack: Annotated[list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with the tasks' files; the hub where none is given.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/evaluate"),
-    resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
-    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Examples a task, by stable ids.")] = None,
+    data: options.DataFolder = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    out: options.Results = Path("out/evaluate"),
+    resume: options.Resume = False,
+    count: options.Count = None,
     seed: Annotated[int, typer.Option(help="Of the sample of examples and of every probe.")] = 0,
-    substitutions: Annotated[str | None, typer.Option(help="wordnet, dictionary:FILE, typos; or several.")] = None,
+    substitutions: options.Substitutes = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples on which attacks are repeated under other scores.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU where none is given.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")
-    ] = False,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    max_length: options.MaxLength = None,
+    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Measure models on clean and attacked examples, side by side, and write a report.
 
     Under torchrun or accelerate launch the examples are shared between the processes.
     """
+    if task is None and len(models) > 1:
+        *models, task = models
+    task = options.one_task(None, task, "evaluate " + " ".join(models))
+    options.require_files(task)
     from unshaken.display import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
@@ -46,11 +52,12 @@ def evaluate(
     from unshaken.victims.base import Victim
 
     attacks = parse_attacks(attack or [], substitutions)
-    options: dict[str, Any] = {"max_length": max_length, "trust_remote_code": trust_remote_code}
+    loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
+    loading["trust_remote_code"] = trust_remote_code
     shard, console = Shard.from_environment(), Console()
     with locked(out):
-        victims: list[Victim] = [Victim.from_pretrained(name, device=device, **options) for name in models]
-        examples = load_sets(task, data, victims[0], count, seed)
+        victims: list[Victim] = [Victim.from_pretrained(name, **loading) for name in models]
+        examples = load_sets(task, data, victims[0], count, seed, text_columns=text_column, label_column=label_column)
         report = run(
             victims,
             examples,
@@ -114,8 +121,20 @@ def split_specs(text: str) -> list[str]:
     return specs
 
 
-def load_sets(tasks: str, data: Path | None, victim: Victim, count: int | None, seed: int) -> dict[str, Examples]:
-    """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it."""
+def load_sets(
+    tasks: str,
+    data: Path | None,
+    victim: Victim,
+    count: int | None,
+    seed: int,
+    *,
+    text_columns: list[str] | None = None,
+    label_column: str | None = None,
+) -> dict[str, Examples]:
+    """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it.
+
+    Columns of a file that are not named are those the model was trained on, where the file has them, or guessed.
+    """
     from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
 
     names = task_names(tasks)
@@ -126,7 +145,15 @@ def load_sets(tasks: str, data: Path | None, victim: Victim, count: int | None, 
         if not is_named and clean and name in TASKS and TASKS[name].clean_task not in {None, *clean}:
             continue
         if Path(name).is_file():
-            rows = load_examples(name, label_names=_label_names(victim), count=count, seed=seed)
+            trained = _trained_columns(victim, name)
+            rows = load_examples(
+                name,
+                text_columns=text_columns or trained.get("text_columns"),
+                label_column=label_column or trained.get("label_column"),
+                label_names=victim.label_names or None,
+                count=count,
+                seed=seed,
+            )
         else:
             task = known_task(name)
             takes_data = task is not None and task.package is None  # the others bring or name their own files
@@ -144,8 +171,19 @@ def _file_stem(name: str) -> str:
     return name.replace("/", "-").casefold()
 
 
-def _label_names(victim: Victim) -> list[str] | None:
-    """The model's class names, where someone gave it any."""
-    config = getattr(getattr(victim, "model", None), "config", None)
-    names = [str(name) for _, name in sorted(getattr(config, "id2label", {}).items())]
-    return None if all(name == f"LABEL_{index}" for index, name in enumerate(names)) else names
+def _trained_columns(victim: Victim, path: str) -> dict[str, Any]:
+    """Which columns the model was trained on, as far as the file at `path` has them."""
+    from unshaken.reports import TrainingRecord
+    from unshaken.tasks.readers import read
+
+    record = TrainingRecord.load(victim.name)
+    first = next(read(Path(path)), None)
+    if record is None or first is None:
+        return {}
+    texts, label = (record.details.get(key) for key in ("text_columns", "label_column"))
+    found: dict[str, Any] = {}
+    if isinstance(texts, list) and texts and set(map(str, texts)) <= first.fields.keys():
+        found["text_columns"] = texts
+    if isinstance(label, str) and label in first.fields:
+        found["label_column"] = label
+    return found

@@ -25,27 +25,58 @@ KINDS = {
 ENTRY_POINTS = {group.removeprefix("unshaken."): kind for kind, group in GROUPS.items()}
 
 
-def list_names(kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.")]) -> None:
-    """List every attack, defence, solver, task or other name, with its first line of documentation."""
+def list_names(
+    kind: Annotated[
+        str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; the kinds where none is given.")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(help="One of that kind, to see its options.")] = None,
+) -> None:
+    """List every attack, defence, solver, task or other name, with its first line of documentation, or its options."""
     import importlib
 
     from rich.table import Table
 
     from unshaken.display import Console
 
-    module, name = lookup("kind", kind, KINDS)
-    if module == PACKAGE:
-        require_experiments()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for key, value in sorted(getattr(importlib.import_module(module), name).items()):
-        table.add_row(key, _first_line(value))
-    for key, point in sorted(installed(ENTRY_POINTS.get(kind, "")).items()):
-        table.add_row(key, f"installed: {point.value}")
+    if kind is None:
+        for known in KINDS:
+            table.add_row(known, f"unshaken list {known}")
+    else:
+        module, attribute = lookup("kind", kind, KINDS)
+        if module == PACKAGE:
+            require_experiments()
+        entries = getattr(importlib.import_module(module), attribute)
+        if name is None:
+            for key, value in sorted(entries.items()):
+                table.add_row(key, _first_line(value))
+            for key, point in sorted(installed(ENTRY_POINTS.get(kind, "")).items()):
+                table.add_row(key, f"installed: {point.value}")
+        else:
+            value = lookup(kind.removesuffix("s"), name, entries)
+            Console().print(_first_line(value), markup=False)
+            for option, default in _options(value):
+                table.add_row(f"  {option}", default)
     Console().print(table)
 
 
+def _options(value: Any) -> list[tuple[str, str]]:
+    """Each option with its default, as `name:option=value` takes them; the fields of a row of data."""
+    import inspect
+    from dataclasses import fields, is_dataclass
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(item.name, str(getattr(value, item.name))) for item in fields(value)]
+    found = []
+    for option in inspect.signature(value).parameters.values() if callable(value) else ():
+        if option.kind in (option.KEYWORD_ONLY, option.POSITIONAL_OR_KEYWORD):
+            default = "needed" if option.default is option.empty else repr(option.default)
+            found.append((option.name, "made when it is used" if "factory" in default else default))
+    return found
+
+
 def _first_line(value: Any) -> str:
-    for attribute in ("summary", "description", "title"):
+    for attribute in ("summary", "description") if hasattr(value, "hub") else ("summary", "description", "title"):
         text = getattr(value, attribute, None)
         if isinstance(text, str):
             return text
@@ -58,6 +89,12 @@ def _fields(value: Any) -> str:
     """A row of data, such as a task or a backbone: what it holds."""
     from dataclasses import fields, is_dataclass
 
+    from unshaken.tasks import Task
+
+    if isinstance(value, Task):
+        rows = ", ".join(f"{split} {count:,}" for split, count in value.sizes.items()) or "rows as published"
+        source = f"package {value.package}" if value.package else f"hub {value.hub.path}" if value.hub else "--data"
+        return f"{value.title}: {rows}; {', '.join(value.label_names) or 'targets'}; {source}"
     if not is_dataclass(value) or isinstance(value, type):
         return ""
     shown = (item.name for item in fields(value) if getattr(value, item.name) not in (None, (), False, ""))

@@ -7,12 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
+from unshaken.cli import options
 from unshaken.errors import UnshakenError
 from unshaken.files import locked
 
+HELD_OUT = "held-out.jsonl"  # the rows that training did not see, where no test file was given
+
 
 def train(
-    task: Annotated[str, typer.Option(help="A task (see `unshaken list tasks`) or a CSV, TSV, JSONL or Parquet file.")],
+    data_or_task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DATA]", help="A task (see `unshaken list tasks`) or a CSV, TSV, JSONL or Parquet file."
+        ),
+    ] = None,
+    task: options.TaskOption = None,
     model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
     out: Annotated[Path, typer.Option(help="Folder for checkpoints, the model and its report.")] = Path("out/train"),
     data: Annotated[
@@ -47,12 +56,20 @@ def train(
         str | None,
         typer.Option(help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise."),
     ] = None,
-    epochs: Annotated[float, typer.Option(min=0)] = 3.0,
-    learning_rate: Annotated[float, typer.Option(min=0)] = 2e-5,
+    epochs: Annotated[float | None, typer.Option(min=0, help="Chosen from the rows where none is given.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0, help="Chosen from the model's size where none is given.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
     accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches a step.")] = 1,
     max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
     seed: Annotated[int, typer.Option()] = 0,
+    seeds: Annotated[
+        str | None, typer.Option(help="Several trainings, 0,1,2: a folder for each below --out, and one report.")
+    ] = None,
+    regression: Annotated[
+        bool, typer.Option("--regression", help="Labels that are numbers with fractions are targets, as meant.")
+    ] = False,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
     fp16: Annotated[bool, typer.Option("--fp16", help="Train in float16 autocast with a loss scale.")] = False,
     group_by_length: Annotated[
@@ -69,19 +86,29 @@ def train(
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Leave GPUs alone.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Leave GPUs alone; the same as --device cpu.")] = False,
+    device: options.Device = None,
 ) -> None:
     """Fine-tune a classifier, keep the best checkpoint by validation data, and report on test data."""
+    if seeds is not None:
+        _train_each(_numbers(seeds), dict(locals()), out)
+        return
+    task = options.one_task(data_or_task, task, "train")
+    options.require_files(",".join(str(path) for path in (task, validation, test) if path is not None))
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.connections import parse as parse_connection
     from unshaken.defences import parse
     from unshaken.display import Console
-    from unshaken.processes import Shard
+    from unshaken.processes import Shard, own_device
     from unshaken.smoothing import parse as parse_smoothing
-    from unshaken.tasks import leakage, load_task
+    from unshaken.tasks import TASKS, leakage, load_task, save_examples
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
 
+    if bf16 and fp16:
+        raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
+    if device is not None:
+        cpu = own_device(device) == "cpu"
     if deterministic:
         make_deterministic()
     console = Console(quiet=not Shard.from_environment().leads)
@@ -104,6 +131,12 @@ def train(
     for note in loaded.notes:
         console.print(f"note: {note}", markup=False, style="dim")
     rows = loaded.require("train")
+    if rows.is_regression and task not in TASKS and not regression:
+        few = ", ".join(f"{label:g}" for label in sorted(set(rows.labels))[:5])
+        raise UnshakenError(
+            f"the labels of {task} are numbers with fractions ({few}, ...), so this would be a regression, not to be "
+            "attacked; add --regression if that is meant, or write classes as names or whole numbers"
+        )
     if limit is not None:
         rows = rows.sample(limit, seed)
     if loaded.test is not None:
@@ -127,9 +160,10 @@ def train(
             selection_attack=selection,
             seed=seed,
             resume=resume,
+            label_column=loaded.task.label_column,
             arguments={
-                "num_train_epochs": epochs,
-                "learning_rate": learning_rate,
+                **({} if epochs is None else {"num_train_epochs": epochs}),
+                **({} if learning_rate is None else {"learning_rate": learning_rate}),
                 "per_device_train_batch_size": batch_size,
                 "per_device_eval_batch_size": 4 * batch_size,
                 "gradient_accumulation_steps": accumulation,
@@ -148,7 +182,29 @@ def train(
     if Shard.from_environment().leads:
         with locked(out):
             held_out = loaded.test if loaded.test is not None else loaded.validation
+            if loaded.test is None and held_out is not None:
+                save_examples(out / HELD_OUT, held_out, label_column=loaded.task.label_column)
             _report(run.folder, run.record, held_out, max_length, out, console)
+
+
+def _numbers(seeds: str) -> list[int]:
+    try:
+        return list(dict.fromkeys(int(number) for number in seeds.split(",")))
+    except ValueError:
+        raise UnshakenError(f"--seeds is {seeds!r}; it is whole numbers with commas, such as 0,1,2") from None
+
+
+def _train_each(seeds: list[int], options: dict[str, Any], out: Path) -> None:
+    """One training for each seed, and their results as one report."""
+    from unshaken.display import Console
+    from unshaken.evaluation import Report, merge
+
+    for number in seeds:
+        train(**{**options, "seeds": None, "seed": number, "out": out / f"seed-{number}"})
+    merged = merge([Report.load(out / f"seed-{number}") for number in seeds])
+    merged.save(out / "report.json")
+    page = merged.save(out / "report.html")
+    Console().print(merged, f"Report: {page}")
 
 
 def _saving(steps: int | None, *, has_validation: bool) -> dict[str, Any]:

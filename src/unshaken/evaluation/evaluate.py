@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from unshaken.attacks import find_attack
 from unshaken.attacks.base import Attack, AttackResults, SearchAttack
 from unshaken.attacks.gathering import gather
 from unshaken.attacks.transfer import Transfer
@@ -26,15 +27,16 @@ from unshaken.examples import Examples
 from unshaken.files import locked
 from unshaken.processes import WHOLE, Shard
 from unshaken.tasks.metrics import score
+from unshaken.tasks.tables import table_examples
 from unshaken.victims.base import Victim
 
 REPORT_FILE = "report.json"
 
 
 def evaluate(
-    victims: Victim | Sequence[Victim],
-    examples: Examples | Mapping[str, Examples],
-    attacks: Sequence[Attack] = (),
+    victims: Any,
+    examples: Examples | Mapping[str, Examples] | Any,
+    attacks: Attack | str | Sequence[Attack | str] = (),
     *,
     out: Path | str | None = None,
     resume: bool = False,
@@ -48,9 +50,11 @@ def evaluate(
     A static adversarial set (examples that carry their unperturbed texts, such as AdvGLUE) is answered, not attacked.
 
     Args:
-        victims: One model, or several to compare on the same examples; the first is the reference.
-        examples: One set, or several by name.
-        attacks: Each is run on every model and set, and the worst case over all of them is reported.
+        victims: One model, or a list of several to compare on the same examples; the first is the reference. Anything
+            that `Victim.of` takes: a victim, a folder or hub name, a pipeline, an .onnx file, an address, a function.
+        examples: One set, or several by name. A pandas DataFrame or a `datasets.Dataset` is read like a file.
+        attacks: Each is run on every model and set, and the worst case over all of them is reported. Names do as on
+            the command line: `attacks=["pwws", "genetic:population=20"]`.
         out: A folder for the results. Attacks write each finished example there, and the report is saved as JSON.
         resume: Continue the run that `out` holds.
         seed: Of the samples that probes and rechecks draw; attacks have seeds of their own.
@@ -63,10 +67,12 @@ def evaluate(
         >>> report = evaluate([plain, hardened], data.test, attacks=[PWWS(), Genetic()], out="runs/first")
         >>> report.save("runs/first/report.html")
     """
-    models = [victims] if isinstance(victims, Victim) else list(victims)
-    sets = [examples] if isinstance(examples, Examples) else [replace(rows, name=key) for key, rows in examples.items()]
+    given = list(victims) if isinstance(victims, list | tuple) else [victims]
+    models = [Victim.of(victim) for victim in given]
+    sets = _sets(examples, models)
     _check_input(models, sets)
-    attacks = [_with_source(attack) for attack in attacks]
+    named = [attacks] if isinstance(attacks, Attack | str) else attacks
+    chosen = [_with_source(find_attack(attack)) for attack in named]
     folder = None if out is None else Path(out)
     if folder is None and not shard.is_whole:
         raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
@@ -77,7 +83,7 @@ def evaluate(
             _Run(
                 victim,
                 rows,
-                attacks,
+                chosen,
                 None if folder is None else folder / _folder_name(victim, rows),
                 resume,
                 seed,
@@ -97,6 +103,19 @@ def evaluate(
         if folder is not None:
             report.save(folder / REPORT_FILE)
         return report
+
+
+def _sets(examples: Any, models: Sequence[Victim]) -> list[Examples]:
+    """Examples with their names; tables are read with the classes of the first model."""
+    if isinstance(examples, Mapping):
+        return [replace(_rows(rows, models), name=str(key)) for key, rows in examples.items()]
+    return [_rows(examples, models)]
+
+
+def _rows(examples: Any, models: Sequence[Victim]) -> Examples:
+    if isinstance(examples, Examples) or not models:
+        return cast("Examples", examples)
+    return table_examples(examples, label_names=models[0].label_names or None)
 
 
 def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
@@ -125,8 +144,12 @@ def _check_labels(victim: Victim, rows: Examples) -> None:
     largest = max(int(label) for label in rows.labels)
     if largest >= victim.num_labels:
         raise UnshakenError(f"{rows.name} has the label {largest}, {victim.name} has {victim.num_labels} classes only")
-    config = getattr(getattr(victim, "model", None), "config", None)
-    names = [str(name).lower() for _, name in sorted(getattr(config, "id2label", {}).items())]
+    if rows.label_names and len(rows.label_names) != victim.num_labels:
+        raise UnshakenError(
+            f"{victim.name} has {victim.num_labels} classes, {rows.name} has {len(rows.label_names)} "
+            f"({', '.join(rows.label_names)}); evaluate a model on the task it was trained for"
+        )
+    names = [name.lower() for name in victim.label_names]
     wanted = [name.lower() for name in rows.label_names]
     if sorted(names) == sorted(wanted) and names != wanted:
         raise UnshakenError(

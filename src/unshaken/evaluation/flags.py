@@ -23,6 +23,8 @@ FLAGS = {
     "batch-dependence": "an answer depends on the other texts of its batch",
     "transfer-beats-direct": "examples made against another model work better than attacking this one",
     "more-budget-helps": "the attack was stopped while it was still finding adversarial examples",
+    "trained-on": "the model has seen these very texts in training",
+    "unknown-words": "the tokenizer does not know most words, so the model cannot tell texts apart",
     "below-majority": "a classifier that always gives the most frequent label would do as well",
     "miscalibration": "scores too flat or too sharp mislead the search: other scores break more examples",
     "same-substitutions": "training has seen every substitution that the attack may use",
@@ -34,6 +36,7 @@ FLAGS = {
 SEARCH_SIZES = {"population", "generations", "beam_width", "width", "steps", "restarts"}
 BUDGETS = SEARCH_SIZES | {"query_budget", "time_budget"}
 ENOUGH_SEEDS = 3
+MOSTLY_UNKNOWN = 0.2  # of the tokens; a subword tokenizer in its own language is far below
 NOTICEABLE = 0.02  # a recheck that breaks this share of examples more is no accident of ties
 
 
@@ -89,6 +92,8 @@ def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
     yield _inference_loop(evaluation, place)
     yield _randomness(evaluation, place)
     yield _batch_dependence(evaluation, place)
+    yield _trained_on(evaluation, place)
+    yield _unknown_words(evaluation, place)
     yield _below_majority(evaluation, place)
     if evaluation.attacks:
         yield _transfer(evaluation, place)
@@ -136,6 +141,28 @@ def _batch_dependence(evaluation: Evaluation, subject: str) -> Check:
     if difference <= tolerance:
         return _clear(flag, subject, evidence)
     settle = "mask padding in every layer, then evaluate with batches of one and compare"
+    return _raised(flag, subject, evidence, settle)
+
+
+def _trained_on(evaluation: Evaluation, subject: str) -> Check:
+    flag, seen, total = "trained-on", evaluation.probes.trained_on, len(evaluation.predictions)
+    if seen is None:
+        settle = "train with unshaken, which leaves hashes of its training texts, and evaluate on held-out rows"
+        return _unknown(flag, subject, "training left no hashes of its texts", settle)
+    evidence = f"{seen:,} of {total:,} texts were trained on"
+    if not seen:
+        return _clear(flag, subject, evidence)
+    return _raised(flag, subject, evidence, "evaluate on rows that training did not see (held-out.jsonl, a test set)")
+
+
+def _unknown_words(evaluation: Evaluation, subject: str) -> Check:
+    flag, share = "unknown-words", evaluation.probes.unknown_words
+    if share is None:
+        return _clear(flag, subject, "no tokenizer, or one without an unknown word")
+    evidence = f"{100 * share:.1f}% of the tokens are unknown"
+    if share <= MOSTLY_UNKNOWN:
+        return _clear(flag, subject, evidence)
+    settle = "check that the tokenizer is the model's own, and that the texts are in its language"
     return _raised(flag, subject, evidence, settle)
 
 

@@ -13,6 +13,7 @@ from unshaken.attacks.results import AttackResult
 from unshaken.evaluation.results import Probes, Recheck
 from unshaken.examples import Examples
 from unshaken.substitutions.words import visible_positions
+from unshaken.tasks.leakage import trained_on
 from unshaken.victims.base import Victim
 
 SAMPLE = 16  # texts: enough lengths to pad and mix, few enough to cost nothing
@@ -31,7 +32,20 @@ def probe(victim: Victim, examples: Examples, seed: int) -> Probes:
         repeat_difference=float(np.abs(first - again).max()),
         batch_difference=float(np.abs(_together(victim, texts) - alone).max()),
         tolerance=_tolerance(victim),
+        unknown_words=_unknown_share(victim, texts),
+        trained_on=trained_on(victim.name, examples),
     )
+
+
+def _unknown_share(victim: Victim, texts: Sequence[tuple[str, ...]]) -> float | None:
+    tokenizer = getattr(victim, "tokenizer", None)
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if tokenizer is None or unknown is None:
+        return None
+    tokens = [
+        token for row in texts for text in row for token in tokenizer(text, add_special_tokens=False)["input_ids"]
+    ]
+    return tokens.count(unknown) / len(tokens) if tokens else None
 
 
 def _together(victim: Victim, texts: Sequence[tuple[str, ...]]) -> Any:

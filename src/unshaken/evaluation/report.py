@@ -6,9 +6,11 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import Comparison, SeedSpread, compare, over_seeds
 from unshaken.evaluation.environment import version
@@ -28,7 +30,7 @@ WRITERS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """The evaluations of any number of models on any number of data sets.
 
@@ -121,6 +123,48 @@ class Report:
             raise UnshakenError(f"cannot write a report as {path.suffix or path.name!r}; known: {known}")
         return write_text(path, _view(WRITERS[path.suffix])(self))
 
+    def __repr__(self) -> str:
+        shown = [
+            f"{self.name_of(item)} on {item.data.name}: "
+            + ", ".join(f"{name} {item.accuracy(name).value:.1%}" for name in item.conditions)
+            for item in self.evaluations[:4]
+        ]
+        more = [f"and {len(self.evaluations) - 4} more"] if len(self.evaluations) > 4 else []
+        return f"Report({'; '.join([*shown, *more])}; {len(self.flags)} flags)"
+
+    def to_pandas(self) -> Any:
+        """The main table as a DataFrame: one row for each model, data set and condition."""
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {
+                    "data": item.data.name,
+                    "model": self.name_of(item),
+                    "condition": name,
+                    "accuracy": item.accuracy(name).value,
+                    "low": item.accuracy(name).interval[0],
+                    "high": item.accuracy(name).interval[1],
+                    "n": item.accuracy(name).total,
+                }
+                for item in self.evaluations
+                for name in item.conditions
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the main table, and the flags that were raised."""
+        flags = "".join(f"<li><b>{escape(item.flag)}</b> {escape(item.evidence)}</li>" for item in self.flags)
+        rows = "".join(
+            f"<tr><td>{escape(visible(item.data.name))}</td><td>{escape(visible(self.name_of(item)))}</td>"
+            f"<td>{escape(visible(name))}</td><td>{escape(str(item.accuracy(name)))}</td>"
+            f"<td>{item.accuracy(name).total}</td></tr>"
+            for item in self.evaluations
+            for name in item.conditions
+        )
+        head = "".join(f"<th>{name}</th>" for name in ("data", "model", "condition", "accuracy [95%]", "n"))
+        return f"<table><tr>{head}</tr>{rows}</table><ul>{flags}</ul>"
+
     def __rich__(self) -> Any:
         return _view("unshaken.reports.views:terminal")(self)
 
@@ -140,7 +184,12 @@ def _encode_evaluation(evaluation: Evaluation) -> dict[str, Any]:
     return value
 
 
+EARLIER = {"unknown_words": None, "trained_on": None}  # probes that files of earlier releases do not have
+
+
 def _decode_evaluation(value: Any, where: str) -> Evaluation:
+    if isinstance(value, dict) and isinstance(value.get("probes"), dict):
+        value = {**value, "probes": {**EARLIER, **value["probes"]}}
     bare = decode(Evaluation, {**value, "attacks": []} if isinstance(value, dict) else value, where)
     runs = decode(tuple[Any, ...], value.get("attacks"), f"{where}.attacks")
     texts = {row.id: list(row.texts) for row in bare.predictions}

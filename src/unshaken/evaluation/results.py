@@ -134,6 +134,8 @@ class Probes:
     repeat_difference: float  # largest change of a probability between two equal calls
     batch_difference: float  # largest change of a probability between one at a time and all in one batch
     tolerance: float  # what rounding explains at the model's precision
+    unknown_words: float | None  # share of the tokens that the tokenizer does not know
+    trained_on: int | None  # texts that the model was trained on; None where training left no hashes of its texts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Data sets as rows of data, a user's own files, and the protocols of the papers."""
 
-from unshaken.tasks.leakage import Leakage, LeakageWarning, leakage
-from unshaken.tasks.load import known_task, load_examples, load_task, task_names
+from unshaken.tasks.leakage import Leakage, LeakageWarning, leakage, save_trained_on, trained_on
+from unshaken.tasks.load import known_task, load_examples, load_task, save_examples, task_names
 from unshaken.tasks.metrics import METRICS, advglue_score, score
 from unshaken.tasks.sampling import (
     PROTOCOLS,
@@ -16,6 +16,7 @@ from unshaken.tasks.sampling import (
     stratified_split,
 )
 from unshaken.tasks.specs import TASK_GROUPS, TASKS
+from unshaken.tasks.tables import table_examples
 from unshaken.tasks.task import Hub, Task, TaskData
 
 __all__ = [
@@ -41,7 +42,11 @@ __all__ = [
     "leakage",
     "load_examples",
     "load_task",
+    "save_examples",
+    "save_trained_on",
     "score",
     "stratified_split",
+    "table_examples",
     "task_names",
+    "trained_on",
 ]

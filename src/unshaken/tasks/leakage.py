@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+
+from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.files import writing
 from unshaken.tasks.sampling import text_key
+
+TRAINED_ON_FILE = "unshaken_trained_on.bin"  # 8 bytes a text: too few to read it back, enough to know it again
 
 
 class LeakageWarning(UserWarning):
@@ -54,3 +62,26 @@ def leakage(train: Examples, evaluation: Examples) -> Leakage:
         what = f"{found.count:,} of {found.total:,} texts of {evaluation.name} occur in {train.name}"
         warnings.warn(f"{what}; leave them out of one or the other", LeakageWarning, stacklevel=2)
     return found
+
+
+def save_trained_on(folder: Path | str, train: Examples) -> Path:
+    """Leave hashes of the training texts beside the weights, so that any later evaluation can tell what was seen."""
+    path = Path(folder) / TRAINED_ON_FILE
+    with writing(path):
+        path.write_bytes(np.unique(_hashes(train)).tobytes())
+    return path
+
+
+def trained_on(folder: Path | str, examples: Examples) -> int | None:
+    """How many of the examples the model in `folder` was trained on; None where training left no hashes."""
+    path = Path(folder) / TRAINED_ON_FILE
+    if not path.is_file():
+        return None
+    if path.stat().st_size % 8:
+        raise UnshakenError(f"{path} is cut off; remove it, or train again")
+    return int(np.isin(_hashes(examples), np.fromfile(path, "<u8")).sum())
+
+
+def _hashes(examples: Examples) -> np.ndarray:
+    keys = (text_key(row.texts).encode("utf-8", "surrogatepass") for row in examples)
+    return np.frombuffer(b"".join(hashlib.sha256(key).digest()[:8] for key in keys), "<u8")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.files import atomic_writer
 from unshaken.names import build, installed, lookup, nearest
-from unshaken.tasks import own, sources
+from unshaken.tasks import own, sources, tables
 from unshaken.tasks.readers import FORMATS
 from unshaken.tasks.sampling import PROTOCOLS, Protocol
 from unshaken.tasks.specs import TASK_GROUPS, TASKS
@@ -18,7 +21,7 @@ PathLike = str | Path
 
 
 def load_task(
-    name_or_path: PathLike,
+    name_or_path: PathLike | Any,
     *,
     data: PathLike | None = None,
     protocol: str | Protocol = "standard",
@@ -34,7 +37,7 @@ def load_task(
 
     Args:
         name_or_path: A key of `TASKS`; a CSV, TSV, JSONL, JSON or Parquet file; a folder with such files or written by
-            `save_to_disk`; or `owner/name[:configuration]` on the hub.
+            `save_to_disk`; `owner/name[:configuration]` on the hub; or a table in memory, of pandas or `datasets`.
         data: The folder with a built-in task's files; the hub where None.
         protocol: How splits are made, a name of `PROTOCOLS` with options (`low-resource:size=1000`) or an object.
         seed: Of everything the protocol draws.
@@ -52,8 +55,12 @@ def load_task(
     """
     columns = own.Columns.of(text_columns, label_column, id_column, label_names)
     chosen: Protocol = build("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
-    task = known_task(name_or_path)
-    if task is not None:
+    task = known_task(name_or_path) if isinstance(name_or_path, PathLike) else None
+    if not isinstance(name_or_path, PathLike):
+        found = tables.table_sources(name_or_path)
+        found |= {split: own.file_source(Path(path)) for split, path in _more(validation, test)}
+        loaded = own.load_sources(found, columns, name="table")
+    elif task is not None:
         if columns != own.Columns() or validation is not None or test is not None:
             raise UnshakenError(f"{task.name!r} is a built-in task with its own files and columns; only data applies")
         loaded = _built_in(task, None if data is None else Path(data))
@@ -90,6 +97,16 @@ def load_examples(
     columns = own.Columns.of(text_columns, label_column, id_column, label_names)
     source = {"test": own.file_source(Path(path))}
     return own.load_sources(source, columns, name=_stem(path), count=count, seed=seed).require("test")
+
+
+def save_examples(path: PathLike, examples: Examples, *, label_column: str = "label") -> Path:
+    """Write examples as JSON lines, which `load_examples` and every command read."""
+    with atomic_writer(path) as stream:
+        for row in examples:
+            label = examples.label_names[int(row.label)] if examples.label_names else row.label
+            fields = {**dict(zip(examples.columns, row.texts, strict=True)), label_column: label}
+            stream.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    return Path(path)
 
 
 def task_names(names: str) -> list[str]:
@@ -158,7 +175,9 @@ def _own_sources(name: PathLike, validation: PathLike | None, test: PathLike | N
             raise UnshakenError(f"no such file or folder: {name}; {error}") from error
     else:
         raise UnshakenError(f"unknown task {name!s}, and no such file; {nearest(str(name), TASKS)}")
-    for split, second in (("validation", validation), ("test", test)):
-        if second is not None:
-            found[split] = own.file_source(Path(second))
-    return found
+    return found | {split: own.file_source(Path(second)) for split, second in _more(validation, test)}
+
+
+def _more(validation: PathLike | None, test: PathLike | None) -> list[tuple[str, PathLike]]:
+    """The further files that a caller gave."""
+    return [(split, path) for split, path in (("validation", validation), ("test", test)) if path is not None]

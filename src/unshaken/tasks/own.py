@@ -110,13 +110,13 @@ def hub_sources(path: str) -> dict[str, Source]:
     sources = {}
     for split, names in SPLIT_NAMES.items():
         if found := next((theirs for theirs in names if theirs in loaded), None):
-            sources[split] = _hub_source(path, loaded[found])
+            sources[split] = hub_source(path, loaded[found])
     if not sources:
         raise UnshakenError(f"{path!r} has no train, validation or test split; it has {', '.join(loaded)}")
     return sources
 
 
-def _hub_source(name: str, rows: Any) -> Source:
+def hub_source(name: str, rows: Any) -> Source:
     def class_names(column: str) -> tuple[str, ...]:
         return tuple(getattr(rows.features.get(column), "names", ()))
 

@@ -157,19 +157,20 @@ def _normal(label: str) -> str:
 
 
 def _classes(task: Task) -> dict[str, int]:
-    """Every name of a class -> its number; the first of two equal names counts."""
+    """Every name of a class -> its number, and in lower case where that is no other's; the first of two counts."""
     classes: dict[str, int] = {}
-    for index, name in enumerate(task.label_names):
-        for known in (name, *task.aliases.get(name, ())):
-            classes.setdefault(known, index)
+    named = [(known, i) for i, name in enumerate(task.label_names) for known in (name, *task.aliases.get(name, ()))]
+    for known, index in [*named, *((known.casefold(), index) for known, index in named)]:
+        classes.setdefault(known, index)
     return classes
 
 
 def _class(value: Any, task: Task, classes: Mapping[str, int], source: str, record: Record) -> int:
     """The class of a label given by name, by other name or by number; -1 where it is hidden."""
     text = label_text(value)
-    if text in classes:
-        return classes[text]
+    for spelling in (text, text.casefold()):
+        if spelling in classes:
+            return classes[spelling]
     if text in _NO_LABEL:
         return UNLABELLED
     if re.fullmatch(WHOLE, text) and 0 <= int(text) < len(task.label_names):

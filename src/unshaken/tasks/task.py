@@ -78,7 +78,7 @@ class Task:
         return not self.label_names
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TaskData:
     """The splits of a task; None where a split does not exist.
 
@@ -95,6 +95,11 @@ class TaskData:
     protocol: str = "official"
     seed: int = 0
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name} {len(rows):,}" for name, rows in self.splits.items()) or "no labelled split"
+        classes = ", ".join(self.task.label_names) or "targets"
+        return f"TaskData({self.task.name!r}: {splits}; {classes})"
 
     @property
     def splits(self) -> dict[str, Examples]:

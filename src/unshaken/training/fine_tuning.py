@@ -50,6 +50,8 @@ class Plan:
     resume: bool = False
     on_step: Callable[[int, int], None] | None = None  # (done, all) steps; takes the place of the Trainer's own output
     callbacks: Sequence[Any] = ()  # more of the Trainer's callbacks
+    frozen_layers: int | None = None  # the embeddings and so many first layers stay as they are; none where None
+    label_column: str = "label"  # under which name the data had their labels, for whoever reads such a file again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,27 +70,41 @@ def fine_tune(plan: Plan) -> FineTuned:
     import torch
     from transformers import PrinterCallback, set_seed
 
-    from unshaken import RobustTrainer, RobustTrainingArguments, connect, smooth
+    from unshaken.connections import connect
     from unshaken.pretrained import fingerprint
+    from unshaken.smoothing import smooth
     from unshaken.substitutions.word_level import word_level
+    from unshaken.training.arguments import RobustTrainingArguments
     from unshaken.training.checkpoints import replaced_folder
+    from unshaken.training.trainer import RobustTrainer
 
     set_seed(plan.seed)
     model, tokenizer = load_classifier(plan.model, plan.train)
     base = fingerprint(model, tokenizer, without=model.new_weights).hexdigest()
     if plan.word_level:
         tokenizer = word_level(tokenizer)
+    if plan.frozen_layers is not None:
+        freeze(model, plan.frozen_layers)
     if plan.connection is not None:
         connect(model, plan.connection)
     if plan.smoothing is not None:
         model, tokenizer = smooth(model, tokenizer, plan.smoothing, texts=plan.train)
     has_validation = plan.validation is not None
+    chosen = _schedule(plan, model)
     defaults: dict[str, Any] = {"report_to": "none", "disable_tqdm": plan.on_step is not None, "logging_steps": 50}
+    defaults |= chosen
     if not has_validation:
         defaults |= {"eval_strategy": "no", "load_best_model_at_end": False}
     if plan.selection_attack is not None:
         defaults |= {"metric_for_best_model": "eval_accuracy_under_attack", "greater_is_better": True}
-    arguments = RobustTrainingArguments(str(plan.out / "checkpoints"), seed=plan.seed, **{**defaults, **plan.arguments})
+    try:
+        arguments = RobustTrainingArguments(
+            str(plan.out / "checkpoints"), seed=plan.seed, **{**defaults, **plan.arguments}
+        )
+    except UnshakenError:
+        raise
+    except ValueError as error:  # settings that exclude each other, or that this machine cannot do
+        raise UnshakenError(f"training arguments: {str(error).splitlines()[0]}") from error
     trainer = RobustTrainer(
         model,
         arguments,
@@ -129,8 +145,22 @@ def fine_tune(plan: Plan) -> FineTuned:
     )
 
 
+def _schedule(plan: Plan, model: Any) -> dict[str, Any]:
+    """Rate and epochs where the plan leaves them open, and a word about it."""
+    from unshaken.training.defaults import schedule
+
+    if {"num_train_epochs", "max_steps"} & plan.arguments.keys() and "learning_rate" in plan.arguments:
+        return {}
+    sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
+    rows_per_step = plan.arguments.get(sizes[0], 8) * plan.arguments.get(sizes[1], 1) * Shard.from_environment().count
+    found = schedule(sum(parameter.numel() for parameter in model.parameters()), len(plan.train), rows_per_step)
+    _note(found.reason)
+    return {"learning_rate": found.learning_rate, "num_train_epochs": found.epochs}
+
+
 def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
     from unshaken.evaluation import TrainingRecord
+    from unshaken.training.record import describe
 
     return TrainingRecord(
         method=plan.method,
@@ -146,6 +176,8 @@ def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -
             "facts": {} if plan.defence is None else plan.defence.facts(),
             "training_examples": len(plan.train),
             "training_data": plan.train.fingerprint,
+            "text_columns": list(plan.train.columns),
+            "label_column": plan.label_column,
             "steps": steps,
             "seconds": round(seconds, 2),
             "arguments": dict(sorted(arguments.items())),
@@ -163,9 +195,21 @@ def _step_callback(on_step: Callable[[int, int], None]) -> Any:
     return Steps()
 
 
+def freeze(model: Any, layers: int) -> None:
+    """Keep the embeddings and the first layers as they are. On a CPU the table of words is what costs most to move."""
+    from unshaken.connections.backbones import stacks_of
+
+    first = next(iter(stacks_of(model).values()))
+    if not 0 <= layers <= len(first):
+        raise UnshakenError(f"frozen_layers is {layers}; the model has {len(first)}")
+    for module in (model.get_input_embeddings(), *first[:layers]):
+        for parameter in module.parameters():
+            parameter.requires_grad = False
+
+
 def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
     """Model and tokenizer with a head for the labels of `train`."""
-    from unshaken.pretrained import CLASSIFIER, check_padding, load
+    from unshaken.pretrained import CLASSIFIER, check_padding, check_tokenizer, load
 
     source = resolve_model(name)
     labels = train.label_names or tuple(str(label) for label in range(train.num_labels))
@@ -176,6 +220,7 @@ def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
     )
     tokenizer = load("AutoTokenizer", source)
     model = load(CLASSIFIER, source, new_head=True, num_labels=train.num_labels, **names)
+    check_tokenizer(tokenizer, model, name)
     ensure_padding(tokenizer, model, name)
     check_padding(model, tokenizer, name)
     return model.float(), tokenizer
@@ -193,31 +238,9 @@ def ensure_padding(tokenizer: Any, model: Any, name: str) -> None:
 
 def resolve_model(name: str) -> str:
     from unshaken.embedded import minilm_path
+    from unshaken.pretrained import locate
 
-    if name == MINILM:
-        return str(minilm_path())
-    path = Path(name)
-    looks_local = path.is_absolute() or name.startswith((".", "~")) or path.exists()
-    if looks_local and not (path / "config.json").is_file():
-        raise UnshakenError(f"{name}: no model there (a folder with config.json is expected)")
-    return name
-
-
-def describe(defence: Any) -> list[dict[str, Any]]:
-    """A defence as plain values: each part with its options."""
-    from dataclasses import fields, is_dataclass
-
-    parts = getattr(defence, "parts", [defence])
-    described = []
-    for part in parts:
-        options: dict[str, Any] = {}
-        for item in fields(part) if is_dataclass(part) else ():
-            value = getattr(part, item.name, None)
-            options[item.name] = (
-                value if isinstance(value, bool | int | float | str | None) else str(getattr(value, "name", value))
-            )
-        described.append({"name": type(part).__name__, **options})
-    return described
+    return str(minilm_path()) if name == MINILM else locate(name)
 
 
 def _sets(plan: Plan) -> list[Substitutions]:

@@ -19,22 +19,26 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback
 
-from unshaken.attacks import Attack, Victim
+from unshaken.attacks import Attack, Victim, find_attack
 from unshaken.connections import connection_of, solve_records
 from unshaken.defences import Defence, Standard, release
+from unshaken.defences import parse as parse_defence
 from unshaken.defences.base import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.processes import Shard
 from unshaken.readers import Readers
 from unshaken.smoothing import settled_on_save
+from unshaken.tasks import table_examples
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
 from unshaken.training.numerics import FiniteGuard, SolveWatch
+from unshaken.training.record import leave_record
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.sharding import replicated, shard_layers
 from unshaken.training.trees import load_tensors
+from unshaken.victims.hugging_face import label_names
 
 DEFENCE_FILE = "defence.safetensors"
 
@@ -45,9 +49,10 @@ class RobustTrainer(SafeTrainer):
     Args:
         model: A Hugging Face classifier, connected or not.
         args: `RobustTrainingArguments`.
-        defence: What turns a batch into a loss; plain fine-tuning where none is given.
+        defence: What turns a batch into a loss, or its name ("swap", "ascc+ptwd"); plain fine-tuning where None.
         processing_class: The tokenizer; needed where the data sets are `Examples`.
-        train_dataset: `Examples`, or any data set the stock Trainer takes.
+        train_dataset: `Examples`, a table of texts and labels (pandas, `datasets`), or any data set the stock Trainer
+            takes.
         eval_dataset: Likewise.
         selection_attack: Run on the validation examples at each evaluation; its result is logged as
             `eval_accuracy_under_attack`, by which `metric_for_best_model` can select. Test data never selects.
@@ -65,17 +70,20 @@ class RobustTrainer(SafeTrainer):
         model: Any,
         args: RobustTrainingArguments,
         *,
-        defence: Defence | None = None,
+        defence: Defence | str | None = None,
         processing_class: Any = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
         data_collator: Callable[[Any], dict[str, Any]] | None = None,
         compute_metrics: Callable[[Any], dict[str, float]] | None = None,
-        selection_attack: Attack | None = None,
+        selection_attack: Attack | str | None = None,
         selection_examples: int = 500,  # a tenth of them would choose by luck: its standard error is 7 points
         reader: Readers | None = None,
         **kwargs: Any,
     ) -> None:
+        defence = parse_defence(defence, allow_paths=True) if isinstance(defence, str) else defence
+        selection_attack = None if selection_attack is None else find_attack(selection_attack)
+        train_dataset, eval_dataset = (_as_examples(data, model.config) for data in (train_dataset, eval_dataset))
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
             raise UnshakenError("selection_attack needs validation texts: pass an Examples split as eval_dataset")
         if args.label_smoothing_factor or kwargs.get("compute_loss_func") is not None:
@@ -264,11 +272,13 @@ class RobustTrainer(SafeTrainer):
         return super().create_scheduler(*args, **kwargs)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write an ordinary model; checkpoints, which the Trainer writes itself, also hold what training needs."""
+        """Write an ordinary model and how it was trained; checkpoints, which the Trainer writes itself, hold more."""
         with contextlib.nullcontext() if _internal_call else settled_on_save(self.model):
             super().save_model(output_dir, _internal_call)
         if self.reader is not None and self.args.should_save:
             self.reader.save(output_dir or self.args.output_dir)
+        if self.args.should_save and not _internal_call:
+            leave_record(self, output_dir or self.args.output_dir)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -326,6 +336,14 @@ class _DefenceCallback(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer.defence.zero_grad()
         self.trainer.defence.after_step(self.trainer.model)
+
+
+def _as_examples(data: Any, config: Any) -> Any:
+    """Raw texts as `Examples`; what is tokenised already, or is no table, is the stock Trainer's to read."""
+    columns = list(getattr(data, "column_names", getattr(data, "columns", ())))
+    if isinstance(data, Examples) or not columns or "input_ids" in columns:
+        return data
+    return table_examples(data, label_names=label_names(config) or None)
 
 
 def accuracy(prediction: Any) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.victims.answers import as_probabilities, probe_classes
 from unshaken.victims.object_digest import object_digest
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Victim(ABC):
         name: How reports call it.
         fingerprint: SHA-256 of what decides its answers, as far as that can be known.
         max_length: Longest input in tokens; 0 where the victim does not count tokens.
+        label_names: Names of the classes in their order; empty where nobody gave them any.
         unknown: What stands for a word the victim does not know, for attacks that ask how much a word matters.
 
     Example:
@@ -39,8 +41,13 @@ class Victim(ABC):
     num_labels: int
     name: str
     max_length: int = 0
+    label_names: tuple[str, ...] = ()
     unknown: str = "[UNK]"
     runs_beside_python: bool = False  # whether a forward pass leaves the CPU free to prepare the next one
+
+    def __repr__(self) -> str:
+        classes = ", ".join(self.label_names) or f"{self.num_labels} classes"
+        return f"{type(self).__name__}({self.name!r}: {classes})"
 
     @property
     @abstractmethod
@@ -114,14 +121,88 @@ class Victim(ABC):
     @staticmethod
     def from_callable(
         function: Callable[[list[Any]], Any],
-        num_labels: int,
+        num_labels: int | None = None,
         *,
+        label_names: Sequence[str] = (),
         name: str | None = None,
         batch_size: int = 256,
         unknown: str = "[UNK]",
     ) -> Victim:
-        """Any function from a list of texts (or of pairs) to probabilities (n, classes)."""
-        return CallableVictim(function, num_labels, name=name, batch_size=batch_size, unknown=unknown)
+        """Any function from a list of texts (or of pairs) to probabilities (n, classes).
+
+        Answers may also be dicts of scores, lists of labels with scores, or with two classes the probability of the
+        last one. What is not said about the classes is learned from one question.
+        """
+        if num_labels is None and not label_names:
+            called = name or str(getattr(function, "__name__", type(function).__name__))
+            num_labels, label_names = probe_classes(function(["a"]), called)
+        return CallableVictim(
+            function,
+            num_labels or len(label_names),
+            label_names=label_names,
+            name=name,
+            batch_size=batch_size,
+            unknown=unknown,
+        )
+
+    @staticmethod
+    def from_pipeline(pipeline: Any, *, name: str | None = None, max_length: int | None = None) -> ModelVictim:
+        """A `transformers.pipeline("text-classification", ...)`: its model and tokenizer, asked in full batches."""
+        from unshaken.victims.hugging_face import ModelVictim
+
+        if getattr(pipeline, "task", None) not in ("text-classification", "sentiment-analysis"):
+            raise UnshakenError(f"{type(pipeline).__name__} is no text-classification pipeline")
+        return ModelVictim(pipeline.model, pipeline.tokenizer, name=name, max_length=max_length)
+
+    @staticmethod
+    def from_onnx(path: str | Path, **options: Any) -> Victim:
+        """A classifier in an .onnx file; options are those of `unshaken.victims.onnx.OnnxVictim`.
+
+        Example:
+            >>> Victim.from_onnx("guard/model.onnx", label_names=("safe", "injection"))
+        """
+        from unshaken.victims.onnx import OnnxVictim
+
+        return OnnxVictim(path, **options)
+
+    @staticmethod
+    def from_http(url: str, **options: Any) -> Victim:
+        """A classifier behind an address; options are those of `unshaken.victims.http.HttpVictim`.
+
+        Args:
+            url: Where to send a POST request.
+            options: `request` is the JSON to send, with `$text` or `$texts` in it; `answer` the path to the answer
+                ("result.scores"); `label_names`; `headers`; `rate` in requests a second; `retries`; `cache`, a file
+                that keeps every answer, so that a killed run asks nothing twice.
+
+        Example:
+            >>> Victim.from_http("http://localhost:8000/spam", request={"text": "$text"}, label_names=("ham", "spam"))
+        """
+        from unshaken.victims.http import HttpVictim
+
+        return HttpVictim(url, **options)
+
+    @staticmethod
+    def of(anything: Any, **options: Any) -> Victim:
+        """The victim that something is: a victim, a folder or hub name, an .onnx file, an address, a transformers
+        pipeline, a scikit-learn pipeline, or any function from texts to probabilities."""
+        if isinstance(anything, Victim):
+            return anything
+        if isinstance(anything, str | Path):
+            if str(anything).startswith(("http://", "https://")):
+                return Victim.from_http(str(anything), **options)
+            if str(anything).endswith(".onnx"):
+                return Victim.from_onnx(anything, **options)
+            return Victim.from_pretrained(anything, **options)
+        if hasattr(anything, "task") and hasattr(anything, "tokenizer"):
+            return Victim.from_pipeline(anything, **options)
+        if hasattr(anything, "predict_proba"):
+            return Victim.from_sklearn(anything, **options)
+        if callable(anything):
+            return Victim.from_callable(anything, **options)
+        raise UnshakenError(
+            f"{type(anything).__name__} is no classifier: give a model, a pipeline, a path or a function"
+        )
 
     @staticmethod
     def from_sklearn(pipeline: Any, *, name: str | None = None, batch_size: int = 4096) -> Victim:
@@ -134,6 +215,7 @@ class Victim(ABC):
         return CallableVictim(
             pipeline.predict_proba,
             len(pipeline.classes_),
+            label_names=tuple(map(str, pipeline.classes_)),
             name=name or type(pipeline).__name__,
             batch_size=batch_size,
             content=object_digest(pipeline),
@@ -148,6 +230,7 @@ class CallableVictim(Victim):
         function: Callable[[list[Any]], Any],
         num_labels: int,
         *,
+        label_names: Sequence[str] = (),
         name: str | None = None,
         batch_size: int = 256,
         unknown: str = "[UNK]",
@@ -156,6 +239,7 @@ class CallableVictim(Victim):
         require_classes(num_labels, "the callable")
         self.function = function
         self.num_labels = num_labels
+        self.label_names = tuple(label_names)
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.batch_size = batch_size
         self.unknown = unknown
@@ -170,15 +254,20 @@ class CallableVictim(Victim):
         return np.concatenate([self._batch(batch) for batch in batches])
 
     def _batch(self, texts: Sequence[Texts]) -> np.ndarray:
-        probabilities = np.asarray(self.function([row[0] if len(row) == 1 else row for row in texts]), np.float64)
-        require_shape(probabilities, len(texts), self.num_labels, self.name)
-        error = np.abs(probabilities.sum(-1) - 1)
-        if (probabilities < 0).any() or (error > 1e-3).any():
-            raise UnshakenError(
-                f"{self.name} returned {probabilities[error.argmax()].tolist()} for a text, which is no distribution; "
-                "return softmax probabilities, not logits"
-            )
-        return np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))
+        answers = self.function([row[0] if len(row) == 1 else row for row in texts])
+        return log_of(as_probabilities(answers, self.label_names, self.num_labels, self.name), len(texts), self)
+
+
+def log_of(probabilities: np.ndarray, rows: int, victim: Victim) -> np.ndarray:
+    """The logarithm of probabilities, after a look whether they are any."""
+    require_shape(probabilities, rows, victim.num_labels, victim.name)
+    error = np.abs(probabilities.sum(-1) - 1)
+    if (probabilities < 0).any() or (error > 1e-3).any():
+        raise UnshakenError(
+            f"{victim.name} returned {probabilities[error.argmax()].tolist()} for a text, which is no distribution; "
+            "return softmax probabilities, not logits"
+        )
+    return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
 
 
 def require_classes(num_labels: int, who: str) -> None:

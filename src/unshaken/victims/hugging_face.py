@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unshaken.errors import UnshakenError
-from unshaken.pretrained import CLASSIFIER, check_padding, explained, fingerprint
+from unshaken.pretrained import CLASSIFIER, check_padding, check_tokenizer, explained, fingerprint, locate
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
 from unshaken.readers import Readers
@@ -56,6 +56,7 @@ class ModelVictim(Victim):
     ) -> None:
         self.reader = reader
         self.num_labels = int(model.config.num_labels)
+        self.label_names = label_names(model.config)
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         require_classes(self.num_labels, self.name)
         if tokenizer.pad_token_id is None:
@@ -93,14 +94,15 @@ class ModelVictim(Victim):
         trust_remote_code: bool = False,
         **options: Any,
     ) -> ModelVictim:
-        device = own_device(device)
+        device, path_or_name = own_device(device), locate(path_or_name)
         dtype = _dtype(dtype)
         trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         tokenizer = load_pretrained("AutoTokenizer", path_or_name, **trust)
         model = load_pretrained(CLASSIFIER, path_or_name, dtype=dtype or torch.float32, **trust)
         options.setdefault("reader", load_reader(path_or_name))
+        check_tokenizer(tokenizer, model, path_or_name)
         with explained(path_or_name, "its first answer", trust_remote_code):
-            victim = cls(model.to(device), tokenizer, name=str(path_or_name), **options)
+            victim = cls(model.to(device), tokenizer, name=path_or_name, **options)
             victim.log_probabilities([("a good film",)])
         return victim
 
@@ -282,3 +284,9 @@ def _dtype(given: Any) -> Any:
     if not isinstance(found, torch.dtype):
         raise UnshakenError(f"unknown dtype {given!r}; use float32, bfloat16, float16 or float64")
     return found
+
+
+def label_names(config: Any) -> tuple[str, ...]:
+    """The class names of a model, where someone gave it any: LABEL_0, LABEL_1 and so on are transformers' own."""
+    names = [str(name) for _, name in sorted(getattr(config, "id2label", {}).items())]
+    return () if names == [f"LABEL_{index}" for index in range(len(names))] else tuple(names)

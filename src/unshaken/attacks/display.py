@@ -1,0 +1,49 @@
+"""Results in a notebook: plain HTML, in which texts are shown and never obeyed."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from unshaken.display import visible
+
+if TYPE_CHECKING:
+    from unshaken.attacks.results import AttackResult, AttackResults
+
+SHOWN = 5  # broken texts below a table of results
+BEFORE = "color:#b3261e;text-decoration:line-through"
+AFTER = "color:#146c2e;font-weight:bold"
+
+
+def results_html(results: AttackResults) -> str:
+    """What a run gave in one sentence, then the first texts that it broke."""
+    broken = [row for row in results if row.outcome == "success"]
+    more = f"<p>and {len(broken) - SHOWN} more</p>" if len(broken) > SHOWN else ""
+    return f"<p><b>{escape(repr(results))}</b></p>" + "".join(map(result_html, broken[:SHOWN])) + more
+
+
+def result_html(row: AttackResult) -> str:
+    """One example: what was changed, and how the answer moved."""
+    before = "" if row.score_before is None else f" ({row.score_before:.0%} sure)"
+    answer = f"{row.outcome}: label {row.label}{before}"
+    if row.adversarial_prediction is not None:
+        answer += f", now {row.adversarial_prediction}"
+    texts = "<br>".join(_text_html(row, column) for column in range(len(row.original)))
+    return f"<p>{texts}<br><small>{escape(answer)}, {row.queries} queries</small></p>"
+
+
+def _text_html(row: AttackResult, column: int) -> str:
+    from unshaken.substitutions.words import segment
+
+    text, parts, end = row.original[column], [], 0
+    spans = segment(text).spans
+    for _, position, before, after in (swap for swap in row.swaps if swap[0] == column):
+        start, stop = spans[position]
+        parts.append(_shown(text[end:start]))
+        parts.append(f'<span style="{BEFORE}">{_shown(before)}</span> <span style="{AFTER}">{_shown(after)}</span>')
+        end = stop
+    return "".join(parts) + _shown(text[end:])
+
+
+def _shown(text: str) -> str:
+    return escape(visible(text))

@@ -1,0 +1,59 @@
+"""Options that several commands share, so that a switch means the same everywhere."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unshaken.errors import UnshakenError
+
+DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of tasks.readers.FORMATS
+
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU where none is given.")]
+Dtype = Annotated[str | None, typer.Option(help="float32 where none is given; bfloat16 is faster on a GPU.")]
+MaxLength = Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")
+]
+DataFolder = Annotated[Path | None, typer.Option(help="Folder with the tasks' files; the hub where none is given.")]
+Count = Annotated[int | None, typer.Option("-n", "--count", min=1, help="Examples a task, by stable ids.")]
+TextColumn = Annotated[
+    list[str] | None, typer.Option(help="Text column of a file, twice for pairs; the one trained on where none.")
+]
+LabelColumn = Annotated[str | None, typer.Option(help="Label column of a file; the one trained on where none.")]
+Substitutes = Annotated[str | None, typer.Option("--substitutions", help="wordnet, dictionary:FILE; or several.")]
+Results = Annotated[Path, typer.Option(help="Folder for the results.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", help="The same as an option: sst2,advglue or reviews.csv.", show_default=False)
+]
+
+
+def one_task(positional: str | None, option: str | None, command: str) -> str:
+    """The data of a command, named once: after the model, or as --task."""
+    if positional and option:
+        raise UnshakenError(f"the data are named twice, {positional!r} and --task {option!r}; leave one out")
+    task = positional or option
+    if not task:
+        raise UnshakenError(f"which data? for example: unshaken {command} reviews.csv (or --task sst2)")
+    return task
+
+
+def require_files(tasks: str) -> None:
+    """Answer a missing file at once, before the seconds that importing torch takes."""
+    for name in filter(None, (part.strip() for part in tasks.split(","))):
+        path = Path(name).expanduser()
+        if path.suffix.lower() in DATA_ENDINGS and not path.is_file():
+            near = get_close_matches(path.name, [item.name for item in _beside(path)], n=1)
+            hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+            raise UnshakenError(f"no such file: {name}{hint}")
+
+
+def _beside(path: Path) -> list[Path]:
+    try:
+        return [item for item in path.parent.iterdir() if item.is_file()]
+    except OSError:
+        return []

@@ -1,0 +1,33 @@
+"""`unshaken play`: type a sentence in the browser and watch an attack change it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from unshaken.cli import options
+
+
+def play(
+    models: Annotated[
+        list[str], typer.Argument(help="One model or two to compare: folders, hub names, .onnx files or addresses.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
+    device: options.Device = None,
+) -> None:
+    """Open a local page: type a sentence, choose an attack, watch words change. Nothing leaves this machine."""
+    import webbrowser
+
+    from unshaken.display import Console
+    from unshaken.play import Playground
+    from unshaken.victims.base import Victim
+
+    console = Console()
+    given = {"device": device} if device else {}
+    with Playground({name: Victim.of(name, **given) for name in models}, port=port) as ground:
+        console.print(f"{ground.url}\nCtrl-C ends it.", markup=False, soft_wrap=True)
+        if browser:
+            webbrowser.open(ground.url)
+        ground.serve()

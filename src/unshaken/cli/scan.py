@@ -1,0 +1,119 @@
+"""`unshaken scan`: what a deployed classifier answers when the same text is written another way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unshaken.cli import options
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.victims.base import Victim
+
+
+def scan(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] DATA", help="A folder, hub name, .onnx file or address, then a task or file of texts."
+        ),
+    ],
+    victim: Annotated[
+        str | None, typer.Option(help="package.module:name of a function, pipeline or Victim, instead of MODEL.")
+    ] = None,
+    protect: Annotated[str | None, typer.Option(help="The class that must stay what it is, such as toxic.")] = None,
+    threshold: Annotated[float, typer.Option(help="Probability from which that class counts as found.")] = 0.5,
+    family: Annotated[list[str] | None, typer.Option(help="Families, separated by commas; all where none.")] = None,
+    search: Annotated[int, typer.Option(min=0, help="Survivors of each family that a search is tried on.")] = 20,
+    query_budget: Annotated[int, typer.Option(min=1, help="Most questions a search asks about one text.")] = 200,
+    masked_lm: Annotated[str | None, typer.Option(help="A masked language model, for the family of that name.")] = None,
+    fail_under: Annotated[
+        float | None, typer.Option(help="Exit with 1 where a family keeps less than so many percent.")
+    ] = None,
+    data: options.DataFolder = None,
+    count: options.Count = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    request: Annotated[
+        str | None, typer.Option(help='JSON for an address: {"text": "$text"} or a list, $texts.')
+    ] = None,
+    answer: Annotated[str, typer.Option(help="Where an address has its answer: result.scores.")] = "",
+    labels: Annotated[str | None, typer.Option(help="Class names in order, where the victim has none.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Most requests a second to an address.")] = None,
+    out: options.Results = Path("out/scan"),
+    seed: Annotated[int, typer.Option(help="Of the sample of examples.")] = 0,
+    device: options.Device = None,
+    max_length: options.MaxLength = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Try ten families of edits on a classifier and count misses and false alarms; nothing is trained.
+
+    Writes scan.html, scan.json, junit.xml and scan.sarif into the folder.
+    """
+    model, task = _model_and_data(words, victim)
+    options.require_files(task)
+    from unshaken.cli.evaluate import load_sets
+    from unshaken.display import Console
+    from unshaken.scanning import scan as run
+
+    names = tuple(labels.split(",")) if labels else ()
+    given: dict[str, Any] = {"label_names": names} if names else {}
+    if model is not None and model.startswith(("http://", "https://")):
+        given |= {"request": request, "answer": answer, "rate": rate, "cache": out / "answers.jsonl"}
+        out.mkdir(parents=True, exist_ok=True)
+    elif victim is None and not str(model).endswith(".onnx"):
+        given = {"device": device, "max_length": max_length, "trust_remote_code": trust_remote_code}
+    target = load_victim(victim, **given) if victim else _victim(model, given)
+    console = Console()
+    chosen = [name for text in family or () for name in text.split(",")] or None
+    sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
+    failed = False
+    for name, examples in sets.items():
+        result = run(
+            target,
+            examples,
+            protect=protect,
+            threshold=threshold,
+            families=chosen,
+            search=search,
+            query_budget=query_budget,
+            masked_lm=masked_lm,
+            progress=lambda edits: console.print(f"{edits} ...", style="dim", markup=False),
+        )
+        folder = out if len(sets) == 1 else out / name.replace("/", "-")
+        for file in ("scan.json", "scan.html", "junit.xml", "scan.sarif"):
+            result.save(folder / file, fail_under=fail_under)
+        console.print(result)
+        console.print(f"Report: {folder / 'scan.html'}", markup=False)
+        failed = failed or bool(fail_under is not None and result.failures(fail_under))
+    if failed:
+        console.print(f"A family keeps less than {fail_under:g}% of the right answers.", markup=False)
+        raise typer.Exit(1)
+
+
+def _model_and_data(words: list[str], victim: str | None) -> tuple[str | None, str]:
+    wanted = 1 if victim else 2
+    if len(words) != wanted:
+        form = "unshaken scan --victim module:function DATA" if victim else "unshaken scan MODEL DATA"
+        raise UnshakenError(f"{len(words)} words given; the command is {form}")
+    return (None, words[0]) if victim else (words[0], words[1])
+
+
+def _victim(model: Any, given: dict[str, Any]) -> Victim:
+    from unshaken.victims.base import Victim
+
+    return Victim.of(model, **given)
+
+
+def load_victim(path: str, **given: Any) -> Victim:
+    """The victim that `package.module:name` is; modules of the folder where the command is called are found too."""
+    from unshaken.names import import_object
+    from unshaken.victims.base import Victim
+
+    module, _, name = path.partition(":")
+    if not name:
+        raise UnshakenError(f"--victim is {path!r}; it is package.module:name")
+    return Victim.of(import_object("victim", module, name), **given)

@@ -1,0 +1,86 @@
+"""An attack on one text, told step by step while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
+
+from unshaken.attacks import Attack, find_attack
+from unshaken.examples import Examples
+from unshaken.substitutions.words import segment
+from unshaken.victims.base import Texts, Victim
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class StoppedError(Exception):
+    """Whoever watched has gone, or has seen enough."""
+
+
+class Watched(Victim):
+    """A victim that tells of every candidate that is closer to a wrong answer than all before it."""
+
+    def __init__(self, victim: Victim, text: str, label: int, tell: Tell) -> None:
+        self.victim, self.text, self.label, self.tell = victim, text, label, tell
+        self.num_labels, self.name, self.label_names = victim.num_labels, victim.name, victim.label_names
+        self.max_length, self.unknown = victim.max_length, victim.unknown
+        self.asked, self.lowest = 0, np.inf
+
+    @property
+    def fingerprint(self) -> str:
+        return self.victim.fingerprint
+
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        answers = self.victim.log_probabilities(texts)
+        self.asked += len(texts)
+        own = answers[:, self.label]
+        best = int(own.argmin())
+        # A word blotted out is a question of the search, not a text that anybody would send.
+        if own[best] < self.lowest and self.unknown not in texts[best][0]:
+            self.lowest = float(own[best])
+            self.tell(step("step", self, texts[best][0], np.exp(answers[best])))
+        return answers
+
+
+def step(kind: str, victim: Watched, text: str, probabilities: np.ndarray) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "text": text,
+        "parts": parts(victim.text, text),
+        "probabilities": [round(float(value), 4) for value in probabilities],
+        "answer": int(probabilities.argmax()),
+        "asked": victim.asked,
+    }
+
+
+def parts(before: str, after: str) -> list[dict[str, Any]]:
+    """The new text in pieces, each with the words that stood there before where it is another."""
+    old, new = segment(before), segment(after)
+    found: list[dict[str, Any]] = []
+    end = 0
+    for tag, a, b, c, d in SequenceMatcher(None, old.surfaces, new.surfaces, autojunk=False).get_opcodes():
+        if tag == "equal" or c == d:
+            continue
+        start, stop = new.spans[c][0], new.spans[d - 1][1]
+        found.append({"text": after[end:start]})
+        found.append({"text": after[start:stop], "was": " ".join(old.surfaces[a:b])})
+        end = stop
+    return [part for part in [*found, {"text": after[end:]}] if part["text"]]
+
+
+def watch(victim: Victim, text: str, attack: Attack | str, tell: Tell) -> None:
+    """Attack a text, whose right answer is the victim's own, and tell of the start, each better step and the end."""
+    first = np.exp(victim.log_probabilities([(text,)])[0])
+    label = int(first.argmax())
+    watched = Watched(victim, text, label, tell)
+    tell({**step("start", watched, text, first), "labels": list(victim.label_names), "label": label})
+    example = Examples.from_lists([text], [label])
+    (result,) = find_attack(attack)(watched, example)
+    if result.error:  # the engine keeps what went wrong with one example; whoever watches wants to know
+        raise StoppedError(result.error)
+    last = result.adversarial[0] if result.adversarial else text
+    answer = np.exp(victim.log_probabilities([(last,)])[0])
+    tell({**step("end", watched, last, answer), "flipped": result.outcome == "success"})

@@ -1,0 +1,160 @@
+"""The ten families of edits that a scan tries, each a substitution set: what one word may turn into.
+
+The first form of a word is the fixed edit, which needs no search: every word of a text is written so at once. A search
+chooses words and forms one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from unshaken.errors import UnshakenError
+from unshaken.names import lookup
+from unshaken.substitutions import Substitutions, default_substitutions
+from unshaken.substitutions.base import content_hash
+from unshaken.substitutions.typos import Typos
+from unshaken.substitutions.words import segment
+
+Forms = Callable[[str], list[str]]
+
+LEET = str.maketrans("aeiostAEIOST", "431057431057")
+# Letters of other scripts that look like Latin ones in most fonts (Unicode's confusables, single letters).
+LOOKALIKES = str.maketrans("aceijopsxyhdABCEHIKMOPSTXY", "асеіјорѕхуһԁАВСЕНІКМОРЅТХУ")
+INVISIBLE = "\u200b\u00ad\u2060"  # zero-width space, soft hyphen, word joiner
+MARKS = "\u0307\u0336"  # dot above, long stroke
+TAGS = 0xE0000  # the block of tag characters: each ASCII character again, shown as nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One way to write a text so that people read the same and a model may not.
+
+    Attributes:
+        name: On the command line.
+        title: What is done.
+        people: What a person sees of it.
+        substitutions: The forms of each word.
+    """
+
+    name: str
+    title: str
+    people: str
+    substitutions: Substitutions
+
+    def fixed(self, text: str) -> str:
+        """The text with every word in the family's first form."""
+        words = segment(text)
+        found = self.substitutions.for_text(words)
+        return words.replace({at: forms[0] for at, forms in enumerate(found) if forms}, carry_case=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordForms(Substitutions):
+    """A substitution set from a function of one word."""
+
+    name: str  # type: ignore[misc]  # of the family, not of the class
+    forms: Forms
+
+    @property
+    def provenance(self) -> str:
+        return f"unshaken scan, family {self.name}"
+
+    @property
+    def fingerprint(self) -> str:
+        return content_hash(["scan", self.name, "1"])
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        word = words[position]
+        return [form for form in dict.fromkeys(self.forms(word)) if form != word]
+
+
+def _leet(word: str) -> list[str]:
+    return [word.translate(LEET), *_one_letter(word, LEET)]
+
+
+def _lookalikes(word: str) -> list[str]:
+    return [word.translate(LOOKALIKES), *_one_letter(word, LOOKALIKES)]
+
+
+def _one_letter(word: str, table: dict[int, int]) -> list[str]:
+    """The word with one letter changed, for each letter that can be."""
+    return [
+        word[:at] + letter.translate(table) + word[at + 1 :] for at, letter in enumerate(word) if ord(letter) in table
+    ]
+
+
+def _invisible(word: str) -> list[str]:
+    middle = len(word) // 2
+    return [between.join(word) for between in INVISIBLE] + [word[:middle] + INVISIBLE[0] + word[middle:]]
+
+
+def _tags(word: str) -> list[str]:
+    return ["".join(chr(TAGS + ord(letter)) if letter.isascii() else letter for letter in word)]
+
+
+def _marks(word: str) -> list[str]:
+    return ["".join(letter + mark for letter in word) for mark in MARKS]
+
+
+def _spaced(word: str) -> list[str]:
+    return [" ".join(word), "-".join(word), ".".join(word)] if len(word) > 1 else []
+
+
+def _typos(word: str, kinds: tuple[str, ...]) -> list[str]:
+    """Single typing errors, the one nearest to the middle first, where it is least seen."""
+    found = Typos(kinds=kinds).candidates([word], 0)
+    return found[len(found) // 2 :] + found[: len(found) // 2]
+
+
+def _set(name: str, forms: Forms) -> WordForms:
+    return WordForms(name=name, forms=forms)
+
+
+_TITLES: dict[str, tuple[str, str]] = {
+    "typos": ("a wrong, missing or doubled letter in every word", "misspelt words"),
+    "letter-swaps": ("two neighbouring letters of every word change places", "misspelt words"),
+    "leetspeak": ("digits for letters: fr33 m0n3y", "readable words"),
+    "homoglyphs": ("letters of other scripts that look the same", "nothing"),
+    "invisible": ("zero-width characters or soft hyphens between letters", "nothing"),
+    "tag-characters": ("every letter as a tag character", "no text at all; language models read it"),
+    "combining-marks": ("a dot over every letter", "dotted words"),
+    "spacing": ("spaces between letters: f r e e", "spaced words"),
+    "synonyms": ("another word of the same meaning (WordNet)", "another wording"),
+    "masked-lm": ("words that a masked language model puts in their place", "another wording"),
+}
+_FORMS: dict[str, Forms] = {
+    "typos": partial(_typos, kinds=("key", "drop", "repeat")),
+    "letter-swaps": partial(_typos, kinds=("swap",)),
+    "leetspeak": _leet,
+    "homoglyphs": _lookalikes,
+    "invisible": _invisible,
+    "tag-characters": _tags,
+    "combining-marks": _marks,
+    "spacing": _spaced,
+}
+NAMES = tuple(_TITLES)
+
+
+def families(names: Sequence[str] | None = None, *, masked_lm: str | None = None) -> list[Family]:
+    """The families by name; all of them where None, without `masked-lm` where no model for it is given."""
+    chosen = [lookup("family", name, dict(zip(NAMES, NAMES, strict=True))) for name in names or NAMES]
+    if "masked-lm" in chosen and masked_lm is None:
+        if names:
+            raise UnshakenError("the family masked-lm needs a masked language model: name one with --masked-lm")
+        chosen.remove("masked-lm")
+    return [_family(name, masked_lm) for name in chosen]
+
+
+def _family(name: str, masked_lm: str | None) -> Family:
+    title, people = _TITLES[name]
+    if name == "synonyms":
+        source = default_substitutions()
+    elif name == "masked-lm":
+        from unshaken.substitutions.masked_lm import MaskedLM
+
+        source = MaskedLM(model=str(masked_lm))
+    else:
+        source = _set(name, _FORMS[name])
+    return Family(name=name, title=title, people=people, substitutions=source)

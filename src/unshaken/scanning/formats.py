@@ -1,0 +1,174 @@
+"""A scan for people and for machines: a terminal's table, one HTML page, JUnit for test runners, SARIF."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from unshaken.display import visible
+from unshaken.evaluation.environment import version
+from unshaken.scanning.results import Broken, FamilyResult, ScanResult
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+TOOL_PAGE = "https://pypi.org/project/unshaken/"
+
+
+def shown(text: str) -> str:
+    """A text with what cannot be seen written as escapes, so that a reader sees what the model saw."""
+    escaped = "".join(
+        letter.encode("unicode_escape").decode() if _unseen(letter) else letter for letter in visible(text)
+    )
+    return escaped if len(escaped) < 400 else escaped[:400] + " ..."
+
+
+def _unseen(letter: str) -> bool:
+    return letter in "\u200b\u00ad\u2060" or 0xE0000 <= ord(letter) <= 0xE007F
+
+
+def cells(family: FamilyResult) -> tuple[str, ...]:
+    search = f"{family.found} of {family.searched}" if family.searched else "-"
+    alarms = f"{family.alarms_before} -> {family.alarms_after} of {family.harmless}" if family.harmless else "-"
+    fixed, kept = f"{family.kept_fixed} of {family.total}", f"{family.kept_share:.0%}"
+    return (family.name, kept, fixed, search, alarms, str(family.queries), f"{family.seconds:.1f}")
+
+
+HEADINGS = ("edits", "kept", "still right", "then broken by search", "false alarms", "queries", "seconds")
+
+
+def terminal(result: ScanResult) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(visible(f"{result.victim} on {result.data}")), title_justify="left", box=SIMPLE_HEAD)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "edits" else "right")
+    for family in result.families:
+        table.add_row(*map(Text, cells(family)))
+    return Group(table, Text(visible(result.sentence())))
+
+
+def junit(result: ScanResult, fail_under: float) -> str:
+    """One test case for each family; it fails where the family keeps less than `fail_under` percent."""
+    failing = {family.name for family in result.failures(fail_under)}
+    seconds = sum(family.seconds for family in result.families)
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuite name={_attribute(f"unshaken scan {result.victim}")} tests="{len(result.families)}" '
+        f'failures="{len(failing)}" errors="0" skipped="0" time="{seconds:.3f}">',
+    ]
+    for family in result.families:
+        name = f'classname="unshaken.scan" name={_attribute(family.name)}'
+        lines.append(f'  <testcase {name} time="{family.seconds:.3f}">')
+        if family.name in failing:
+            said = f"{family.kept_share:.0%} of the right answers survive, {fail_under:g}% are asked for"
+            texts = "\n".join(f"{shown(item.before[0])}\n  -> {shown(item.after[0])}" for item in family.broken[:5])
+            lines.append(f"    <failure message={_attribute(said)}>{escape(_xml(texts))}</failure>")
+        lines.append("  </testcase>")
+    return "\n".join([*lines, "</testsuite>"]) + "\n"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_xml(visible(text)))
+
+
+NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # version 1.0, even as references
+
+
+def _xml(text: str) -> str:
+    return NOT_IN_XML.sub("", text)
+
+
+def sarif(result: ScanResult, fail_under: float) -> dict[str, Any]:
+    """SARIF 2.1.0: a rule for each family, a result for each broken text."""
+    failing = {family.name for family in result.failures(fail_under)}
+    rules = [
+        {
+            "id": family.name,
+            "shortDescription": {"text": family.title},
+            "fullDescription": {"text": f"{family.title}; a person sees {family.people}"},
+            "helpUri": TOOL_PAGE,
+            "properties": {"kept": round(100 * family.kept_share, 1), "total": family.total},
+        }
+        for family in result.families
+    ]
+    results = [
+        {
+            "ruleId": family.name,
+            "level": "error" if family.name in failing else "warning",
+            "message": {"text": _message(item)},
+            "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(result.data)}}}],
+            "partialFingerprints": {"example": f"{family.name}/{item.id}"},
+        }
+        for family in result.families
+        for item in family.broken
+    ]
+    driver = {"name": "unshaken", "version": version("unshaken"), "informationUri": TOOL_PAGE, "rules": rules}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _message(item: Broken) -> str:
+    how = "a search" if item.by_search else "the fixed edit"
+    return f"{item.id}: {how} makes it {item.answer} ({item.confidence:.0%}): {shown(' | '.join(item.after))}"
+
+
+def _uri(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name)
+
+
+STYLE = """
+:root{color-scheme:light dark;--line:#8884;--bad:#b3261e;--good:#146c2e}
+@media(prefers-color-scheme:dark){:root{--bad:#ff8a80;--good:#7ddc93}}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
+th,td{text-align:right;padding:.3rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}
+th:first-child,td:first-child{text-align:left}.bar{display:inline-block;width:5rem;height:.6rem;background:var(--line)}
+.bar i{display:block;height:100%;background:var(--good)}summary{cursor:pointer;padding:.3rem 0}
+.before{color:var(--good)}.after{color:var(--bad);overflow-wrap:anywhere}small{opacity:.75}
+"""
+
+
+def page(result: ScanResult) -> str:
+    """One self-contained page: the sentence, the table, and the broken texts of each family."""
+    details = "".join(map(_details, result.families))
+    title = f"Scan of {visible(result.victim)}"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1><p><b>{escape(visible(result.sentence()))}</b></p>"
+        f"{table(result)}<h2>Texts that changed the answer</h2>{details}"
+        f"<p><small>{result.examples} examples of {escape(visible(result.data))}; unshaken {version('unshaken')}, "
+        f'<a href="{TOOL_PAGE}">what this is</a></small></p></body></html>\n'
+    )
+
+
+def table(result: ScanResult) -> str:
+    head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+    rows = "".join(_row(family) for family in result.families)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _row(family: FamilyResult) -> str:
+    name, *rest = map(escape, cells(family))
+    rest[0] = f'<span class="bar"><i style="width:{100 * family.kept_share:.0f}%"></i></span> {rest[0]}'
+    values = "".join(f"<td>{cell}</td>" for cell in rest)
+    return f'<tr><td title="{escape(family.title)}">{name}</td>{values}</tr>'
+
+
+def _details(family: FamilyResult) -> str:
+    if not family.broken:
+        return f"<p>{escape(family.name)}: none.</p>"
+    summary = f"<b>{escape(family.name)}</b>: {escape(family.title)} ({len(family.broken)} shown)"
+    return f"<details><summary>{summary}</summary><ul>{''.join(map(_item, family.broken))}</ul></details>"
+
+
+def _item(item: Broken) -> str:
+    before, after = (escape(shown(" | ".join(texts))) for texts in (item.before, item.after))
+    answer = f"now {escape(visible(item.answer))}, {item.confidence:.0%}{', by search' if item.by_search else ''}"
+    texts = f'<span class="before">{before}</span><br><span class="after">{after}</span>'
+    return f"<li>{texts}<br><small>{answer}</small></li>"

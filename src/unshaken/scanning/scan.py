@@ -1,0 +1,219 @@
+"""`scan`: what a deployed classifier answers when the same text is written another way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unshaken.attacks import Greedy
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.names import lookup
+from unshaken.scanning.families import Family, families
+from unshaken.scanning.results import Broken, FamilyResult, ScanResult
+from unshaken.tasks import table_examples
+from unshaken.victims.base import Texts, Victim
+
+ROUNDING = 1e-6  # of a probability in float32
+SHOWN = 20  # broken texts that a result keeps for each family
+
+
+class Detector(Victim):
+    """A classifier as a guard sees it: one class to be found, at its threshold, and everything else.
+
+    Its two probabilities are shifted so that the class is ahead exactly where its probability reaches the threshold.
+    So every attack works on it, and a flip is what lets a text through.
+    """
+
+    def __init__(self, victim: Victim, label: int, threshold: float = 0.5) -> None:
+        if not 0 < threshold < 1:
+            raise UnshakenError(f"threshold is {threshold}; it is a probability between 0 and 1")
+        self.victim, self.label, self.threshold = victim, label, threshold
+        self.num_labels = 2
+        self.name, self.max_length, self.unknown = victim.name, victim.max_length, victim.unknown
+        protected = victim.label_names[label] if victim.label_names else str(label)
+        self.label_names = (f"not {protected}", protected)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.victim.fingerprint}@{self.label}:{self.threshold:g}"
+
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        found = np.exp(self.victim.log_probabilities(texts)[:, self.label].astype(np.float64))
+        found, rest = found * (1 - self.threshold), (1 - found) * self.threshold
+        # A tie is a find: at the threshold the guard acts, and argmax would take the first class.
+        odds = np.stack([rest * (1 - ROUNDING), found], axis=-1)
+        return np.asarray(np.log(np.maximum(odds / odds.sum(-1, keepdims=True), np.finfo(np.float32).tiny)))
+
+
+def scan(
+    victim: Any,
+    texts: Any,
+    *,
+    protect: str | int | None = None,
+    threshold: float = 0.5,
+    families: Sequence[str] | None = None,
+    search: int = 20,
+    query_budget: int = 200,
+    masked_lm: str | None = None,
+    progress: Any = None,
+) -> ScanResult:
+    """Try ten families of edits on a classifier: fixed edits of every text first, then searches on what survived.
+
+    Args:
+        victim: Anything that `Victim.of` takes: a folder, a pipeline, an .onnx file, an address, a function.
+        texts: Labelled examples or a table of them; or plain texts, whose right answers are the victim's own.
+        protect: The class that must stay what it is ("toxic"): only its texts are attacked, only misses count, and the
+            other texts are watched for false alarms. Every right answer counts where None.
+        threshold: The probability from which the protected class counts as found, as deployed.
+        families: Names of families; all where None.
+        search: On how many survivors of each family a search is tried; 0 for none.
+        query_budget: Most questions a search may ask about one text.
+        masked_lm: A masked language model for the family of that name, which is left out where None.
+        progress: Called with the name of each family before it is tried.
+
+    Example:
+        >>> result = scan("path/to/guard", ["ignore all instructions", "what is the weather?"], protect="injection")
+        >>> result.save("scan.html")
+    """
+    model = Victim.of(victim)
+    examples = _examples(texts, model)
+    if not len(examples):
+        raise UnshakenError(f"{examples.name} is empty; there is nothing to scan")
+    guard, protected = _guard(model, protect, threshold)
+    label = None if protected is None else 1
+    rows = examples.with_rows(
+        row if protected is None else _relabelled(row, int(row.label == protected)) for row in examples
+    )
+    job = _Scan(guard, rows, label, search, query_budget)
+    results = []
+    for family in _families(families, masked_lm=masked_lm):
+        if progress is not None:
+            progress(family.name)
+        results.append(job.family(family))
+    return ScanResult(
+        victim=model.name,
+        data=examples.name,
+        protect=None if protected is None else guard.label_names[1],
+        threshold=threshold,
+        examples=len(examples),
+        relevant=len(job.relevant),
+        right=len(job.right),
+        families=tuple(results),
+    )
+
+
+_families = families  # the function above has a parameter of this name
+
+
+def _examples(texts: Any, victim: Victim) -> Examples:
+    if isinstance(texts, Examples):
+        return texts
+    if isinstance(texts, Sequence) and texts and all(isinstance(text, str) for text in texts):
+        own = victim.log_probabilities([(text,) for text in texts]).argmax(-1).tolist()
+        return Examples.from_lists(list(texts), own, name="texts, with the victim's own answers")
+    return table_examples(texts, label_names=victim.label_names or None)
+
+
+def _guard(victim: Victim, protect: str | int | None, threshold: float) -> tuple[Victim, int | None]:
+    """What is scanned, and the number of the protected class."""
+    if protect is None:
+        if threshold != 0.5:
+            raise UnshakenError("a threshold belongs to one class: say which with protect (--protect)")
+        return victim, None
+    if isinstance(protect, int) or (str(protect).isdecimal() and str(protect) not in victim.label_names):
+        number = int(protect)
+        if not 0 <= number < victim.num_labels:
+            raise UnshakenError(f"protect is class {number}; {victim.name} has classes 0 to {victim.num_labels - 1}")
+    elif victim.label_names:
+        number = lookup("class", protect, {name.lower(): at for at, name in enumerate(victim.label_names)})
+    else:
+        raise UnshakenError(
+            f"{victim.name} has no class names; protect a class by its number, 0 to {victim.num_labels - 1}"
+        )
+    return Detector(victim, number, threshold), number
+
+
+def _relabelled(row: Example, label: int) -> Example:
+    return Example(id=row.id, texts=row.texts, label=label)
+
+
+@dataclass
+class _Scan:
+    """The victim's answers to the texts as they are, and what becomes of them under each family."""
+
+    victim: Victim
+    examples: Examples
+    label: int | None  # the protected one
+    search: int
+    query_budget: int
+
+    def __post_init__(self) -> None:
+        answers = self.victim.log_probabilities(self.examples.texts).argmax(-1)
+        right = [row for row, answer in zip(self.examples, answers, strict=True) if row.label == answer]
+        self.relevant = [row for row in self.examples if self.label is None or row.label == self.label]
+        if not self.relevant:
+            raise UnshakenError(f"{self.examples.name} has no text of the protected class; nothing can be missed")
+        self.right = [row for row in right if self.label is None or row.label == self.label]
+        self.harmless = [] if self.label is None else [row for row in self.examples if row.label != self.label]
+        self.alarms = len(self.harmless) - sum(row.label != self.label for row in right) if self.harmless else 0
+
+    def family(self, family: Family) -> FamilyResult:
+        start = time.perf_counter()
+        edited = [tuple(map(family.fixed, row.texts)) for row in self.right]
+        scores = self.victim.log_probabilities(edited)
+        kept = [row.label == answer for row, answer in zip(self.right, scores.argmax(-1), strict=True)]
+        broken = [
+            self._broken(row, texts, score, by_search=False)
+            for row, texts, score, held in zip(self.right, edited, scores, kept, strict=True)
+            if not held
+        ]
+        survivors = [row for row, held in zip(self.right, kept, strict=True) if held]
+        searched, found, queries = self._search(family, survivors[: self.search])
+        other = self.victim.log_probabilities([tuple(map(family.fixed, row.texts)) for row in self.harmless])
+        return FamilyResult(
+            name=family.name,
+            title=family.title,
+            people=family.people,
+            total=len(self.right),
+            kept_fixed=len(survivors),
+            searched=searched,
+            found=len(found),
+            harmless=len(self.harmless),
+            alarms_before=self.alarms,
+            alarms_after=int((other.argmax(-1) == self.label).sum()) if self.harmless else 0,
+            queries=len(edited) + len(self.harmless) + queries,
+            seconds=round(time.perf_counter() - start, 3),
+            broken=tuple((broken + found)[:SHOWN]),
+        )
+
+    def _search(self, family: Family, rows: list[Example]) -> tuple[int, list[Broken], int]:
+        """Greedy search for the words and forms that break what the fixed edit did not."""
+        if not rows:
+            return 0, [], 0
+        attack = Greedy(substitutions=family.substitutions, query_budget=self.query_budget)
+        results = attack(self.victim, self.examples.with_rows(rows))
+        hits = [row for row in results if row.outcome == "success" and row.adversarial is not None]
+        scores = self.victim.log_probabilities([row.adversarial for row in hits if row.adversarial is not None])
+        by_id = {row.id: row for row in rows}
+        found = [
+            self._broken(by_id[hit.example_id], hit.adversarial or (), score, by_search=True)
+            for hit, score in zip(hits, scores, strict=True)
+        ]
+        return len(rows), found, sum(row.queries for row in results)
+
+    def _broken(self, row: Example, texts: Texts, scores: np.ndarray, *, by_search: bool) -> Broken:
+        answer = int(scores.argmax())
+        names = self.victim.label_names
+        return Broken(
+            id=row.id,
+            before=row.texts,
+            after=texts,
+            answer=names[answer] if names else str(answer),
+            confidence=round(float(np.exp(scores[answer])), 4),
+            by_search=by_search,
+        )

@@ -1,0 +1,99 @@
+"""`OnnxVictim`: a classifier exported to ONNX, run by onnxruntime as it runs in production."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unshaken.errors import UnshakenError
+from unshaken.pretrained import load as load_pretrained
+from unshaken.victims.base import Texts, Victim, log_softmax, require_classes
+
+LONGEST = 512  # tokens, where neither the tokenizer nor the caller says
+
+
+class OnnxVictim(Victim):
+    """A sequence classifier in one .onnx file, with a Hugging Face tokenizer beside it.
+
+    Inputs are taken by their usual names (input_ids, attention_mask, token_type_ids); the first output is the logits.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        tokenizer: Any = None,
+        name: str | None = None,
+        label_names: Sequence[str] = (),
+        batch_size: int = 64,
+        max_length: int | None = None,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise UnshakenError('ONNX models need onnxruntime; pip install "unshaken[onnx]"') from error
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise UnshakenError(f"no such file: {path}")
+        try:
+            self.session = onnxruntime.InferenceSession(str(self.path), providers=list(providers))
+        except Exception as error:  # onnxruntime has a dozen kinds, all of which say what is wrong with the file
+            raise UnshakenError(f"{path}: not a model onnxruntime can run ({str(error).splitlines()[0]})") from error
+        if tokenizer is None or isinstance(tokenizer, str | Path):
+            tokenizer = load_pretrained("AutoTokenizer", tokenizer or self.path.parent)
+        self.tokenizer = tokenizer
+        self.inputs = [item.name for item in self.session.get_inputs()]
+        self.name = name or str(path)
+        self.batch_size = batch_size
+        self.max_length = max_length or min(int(tokenizer.model_max_length), LONGEST)
+        self.unknown = tokenizer.unk_token or ""
+        unknown = set(self.inputs) - set(self._encode([("a",)]))
+        if unknown:
+            raise UnshakenError(f"{path} wants the input {min(unknown)!r}, which its tokenizer does not make")
+        self.num_labels = int(self._logits([("a",)]).shape[-1])
+        require_classes(self.num_labels, self.name)
+        self.label_names = tuple(label_names) or _names_beside(self.path, self.num_labels)
+
+    @property
+    def fingerprint(self) -> str:
+        with self.path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256")
+        digest.update(str(self.max_length).encode())
+        return digest.hexdigest()
+
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        order = sorted(range(len(texts)), key=lambda index: sum(map(len, texts[index])))
+        logits = np.empty((len(texts), self.num_labels), np.float64)
+        for start in range(0, len(order), self.batch_size):
+            batch = order[start : start + self.batch_size]
+            logits[batch] = self._logits([texts[index] for index in batch])
+        return log_softmax(logits)
+
+    def _encode(self, texts: Sequence[Texts]) -> dict[str, np.ndarray]:
+        columns = [list(column) for column in zip(*texts, strict=True)]
+        encoded = self.tokenizer(
+            *columns, truncation=True, padding=True, max_length=self.max_length, return_tensors="np"
+        )
+        return {name: np.asarray(values, np.int64) for name, values in encoded.items()}
+
+    def _logits(self, texts: Sequence[Texts]) -> np.ndarray:
+        encoded = self._encode(texts)
+        return np.asarray(self.session.run(None, {name: encoded[name] for name in self.inputs})[0])
+
+
+def _names_beside(path: Path, num_labels: int) -> tuple[str, ...]:
+    """The class names of a config.json beside the file, as exporters leave it."""
+    config = path.parent / "config.json"
+    try:
+        names = json.loads(config.read_text(encoding="utf-8")).get("id2label", {}) if config.is_file() else {}
+    except (ValueError, AttributeError, OSError):
+        return ()
+    if not isinstance(names, dict) or len(names) != num_labels or not all(str(key).isdecimal() for key in names):
+        return ()
+    return tuple(str(names[key]) for key in sorted(names, key=int))

@@ -1,0 +1,29 @@
+"""One sentence in a notebook: the attack on a set of one, with the right answer named or the victim's own."""
+
+from __future__ import annotations
+
+import pytest
+from victims import WORD_LIST, bag_of_words
+
+import unshaken
+from unshaken import Examples, UnshakenError, Victim
+from unshaken.attacks import PWWS
+
+
+def test_one_sentence_is_a_set_of_one():
+    victim = Victim.from_callable(bag_of_words, label_names=("bad", "good"))
+    found = unshaken.attack(victim, "a good film", PWWS(substitutions=WORD_LIST))
+    (wanted,) = PWWS(substitutions=WORD_LIST)(victim, Examples.from_lists(["a good film"], [1]))
+    assert (found.outcome, found.adversarial, found.queries) == ("success", wanted.adversarial, wanted.queries)
+    assert "line-through" in found._repr_html_()
+    assert bag_of_words([found.adversarial[0]])[0][1] < 0.5
+
+
+def test_the_right_answer_may_be_named():
+    victim = Victim.from_callable(bag_of_words, label_names=("bad", "good"))
+    assert unshaken.attack(victim, "a good film", label="bad").outcome == "skipped"  # wrong to begin with
+    assert unshaken.attack(bag_of_words, ("a good film", "good"), "random:samples=2").label == 1
+    with pytest.raises(UnshakenError, match="did you mean 'good'"):
+        unshaken.attack(victim, "a good film", label="goood")
+    with pytest.raises(UnshakenError, match="empty"):
+        unshaken.attack(victim, " ")

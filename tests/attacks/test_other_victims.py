@@ -1,0 +1,264 @@
+"""Victims of other kinds: a transformers pipeline, dicts of scores, an ONNX file, and a web service."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, Victim
+from unshaken.errors import UnshakenError
+from unshaken.victims import http as http_victims
+
+ROWS = [(text,) for text in TEXTS]
+NAMES = ("bad", "good")
+INPUTS = ("input_ids", "attention_mask")
+
+
+def bag_probabilities() -> np.ndarray:
+    return np.array(bag_of_words(list(TEXTS)))
+
+
+# ------------------------------------------------------------------------------------------------ functions
+
+
+def labels_and_scores(texts: list[str]) -> list[list[dict[str, Any]]]:
+    """As `transformers.pipeline(top_k=None)` answers: the best class first."""
+    rows = [[{"label": n, "score": p} for n, p in zip(NAMES, row, strict=True)] for row in bag_of_words(texts)]
+    return [sorted(row, key=lambda item: -item["score"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        bag_of_words,
+        labels_and_scores,
+        lambda texts: [row[0] for row in labels_and_scores(texts)],  # the best class alone: the other has the rest
+        lambda texts: [dict(zip(NAMES, row, strict=True)) for row in bag_of_words(texts)],
+        lambda texts: [row[1] for row in bag_of_words(texts)],
+        lambda texts: np.array(bag_of_words(texts))[:, 1:],
+    ],
+)
+def test_every_form_of_answer_is_the_same_victim(function: Any) -> None:
+    victim = Victim.from_callable(function, label_names=NAMES)
+    np.testing.assert_allclose(np.exp(victim.log_probabilities(ROWS)), bag_probabilities(), rtol=1e-5)
+
+
+def always(label: str, names: tuple[str, ...]) -> Victim:
+    return Victim.from_callable(lambda texts: [{"label": label, "score": 1.0}] * len(texts), label_names=names)
+
+
+def test_classes_are_learned_from_one_answer() -> None:
+    assert Victim.of(bag_of_words).num_labels == 2
+    assert Victim.of(labels_and_scores).label_names == NAMES
+    with pytest.raises(UnshakenError, match="give label_names"):
+        Victim.of(lambda texts: [row[0] for row in labels_and_scores(texts)])
+    with pytest.raises(UnshakenError, match="give num_labels"):
+        Victim.of(lambda texts: [0.5 for _ in texts])
+    with pytest.raises(UnshakenError, match="did you mean 'good'"):
+        always("goood", NAMES).log_probabilities(ROWS[:1])
+    with pytest.raises(UnshakenError, match="no score for 'b'"):
+        always("a", ("a", "b", "c")).log_probabilities(ROWS)
+
+
+def test_a_transformers_pipeline(tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    tokenizer = make_tokenizer(tmp_path)
+    model = tiny_bert(tokenizer).float()
+    pipe = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    own = [{item["label"]: item["score"] for item in row} for row in pipe(list(TEXTS), top_k=None)]
+    wanted = np.array([[row["LABEL_0"], row["LABEL_1"]] for row in own])
+    for victim in (Victim.of(pipe), Victim.from_callable(lambda texts: pipe(texts, top_k=None))):
+        np.testing.assert_allclose(np.exp(victim.log_probabilities(ROWS)), wanted, atol=1e-6)
+    victim = Victim.of(pipe)
+    assert PWWS(substitutions=WORD_LIST)(victim, labelled(victim)).tally("success")
+
+
+# ----------------------------------------------------------------------------------------------------- ONNX
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Mean of word vectors, then a linear layer: small enough to write down, and answers known in closed form."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("onnx")
+    tokenizer = make_tokenizer(folder)
+    tokenizer.save_pretrained(folder)
+    draw = np.random.default_rng(0)
+    table, weight = draw.normal(size=(len(tokenizer), 4)), draw.normal(size=(4, 3))
+    np.savez(folder / "truth.npz", table=table, weight=weight)
+    helper, numpy_helper, kind = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+    constants = {"table": table.astype(np.float32), "weight": weight.astype(np.float32)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["vectors"]),
+            helper.make_node("Cast", ["attention_mask"], ["mask"], to=kind.FLOAT),
+            helper.make_node("Unsqueeze", ["mask", "last"], ["wide"]),
+            helper.make_node("Mul", ["vectors", "wide"], ["seen"]),
+            helper.make_node("ReduceSum", ["seen", "middle"], ["sum"], keepdims=0),
+            helper.make_node("ReduceSum", ["wide", "middle"], ["count"], keepdims=0),
+            helper.make_node("Div", ["sum", "count"], ["mean"]),
+            helper.make_node("MatMul", ["mean", "weight"], ["logits"]),
+        ],
+        "bag",
+        [helper.make_tensor_value_info(name, kind.INT64, ["rows", "tokens"]) for name in INPUTS],
+        [helper.make_tensor_value_info("logits", kind.FLOAT, ["rows", 3])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()]
+        + [numpy_helper.from_array(np.array([axis]), name) for name, axis in (("last", -1), ("middle", 1))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, str(folder / "model.onnx"))
+    (folder / "config.json").write_text(json.dumps({"id2label": {"0": "no", "1": "maybe", "2": "yes"}}))
+    return folder
+
+
+def test_an_onnx_file_answers_as_its_equation_says(exported: Path) -> None:
+    victim = Victim.of(exported / "model.onnx", tokenizer=make_tokenizer(exported), batch_size=3)
+    assert (victim.num_labels, victim.label_names) == (3, ("no", "maybe", "yes"))
+    truth = np.load(exported / "truth.npz")
+    tokenizer = make_tokenizer(exported)
+    for (text,), found in zip(ROWS, victim.log_probabilities(ROWS), strict=True):
+        logits = truth["table"][tokenizer(text)["input_ids"]].mean(0) @ truth["weight"]
+        np.testing.assert_allclose(np.exp(found), np.exp(logits) / np.exp(logits).sum(), atol=1e-5)
+    results = PWWS(substitutions=WORD_LIST)(victim, labelled(victim))
+    for row in results:
+        if row.outcome == "success":
+            assert victim.log_probabilities([row.adversarial]).argmax() == row.adversarial_prediction != row.label
+    assert results.tally("success")
+
+
+def test_onnx_files_that_are_none(exported: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnshakenError, match="no such file"):
+        Victim.from_onnx(tmp_path / "none.onnx")
+    (tmp_path / "text.onnx").write_text("this is no model")
+    with pytest.raises(UnshakenError, match="not a model onnxruntime can run"):
+        Victim.from_onnx(tmp_path / "text.onnx", tokenizer=make_tokenizer(exported))
+
+
+# ----------------------------------------------------------------------------------------------------- HTTP
+
+
+class Service(BaseHTTPRequestHandler):
+    """The bag of words behind an address. It is down for the first requests where it is told to be."""
+
+    seen: list[Any] = []  # noqa: RUF012
+    failures: list[int] = []  # noqa: RUF012
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        Service.seen.append((self.path, asked, dict(self.headers)))
+        if Service.failures:
+            self._reply(Service.failures.pop(0), {"error": "later"})
+        elif self.path == "/one":
+            self._reply(200, {"result": {"score": bag_of_words([asked["text"]])[0][1]}})
+        elif self.path == "/secret" and self.headers.get("Authorization") != "Bearer key":
+            self._reply(401, {"error": "who are you?"})
+        else:
+            self._reply(200, labels_and_scores(asked["inputs"]))
+
+    def _reply(self, code: int, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the terminal."""
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    Service.seen, Service.failures = [], []
+    monkeypatch.setattr(http_victims, "FIRST_WAIT", 0.001)
+    server = HTTPServer(("127.0.0.1", 0), Service)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_service_in_batches_and_one_text_at_a_time(service: str) -> None:
+    batches = Victim.of(f"{service}/many", batch_size=3)
+    assert batches.label_names == NAMES
+    single = Victim.from_http(f"{service}/one", request='{"text": "$text"}', answer="result.score", label_names=NAMES)
+    for victim in (batches, single):
+        np.testing.assert_allclose(np.exp(victim.log_probabilities(ROWS)), bag_probabilities(), rtol=1e-5)
+    assert [len(asked["inputs"]) for path, asked, _ in Service.seen if path == "/many"] == [1, 3, 3, 2]
+    assert sum(path == "/one" for path, _, _ in Service.seen) == len(ROWS)
+    before = len(Service.seen)
+    single.log_probabilities(ROWS)  # known already
+    assert len(Service.seen) == before
+
+
+def test_an_attack_through_the_service_is_the_attack_on_the_function(service: str) -> None:
+    direct = Victim.from_callable(bag_of_words, 2)
+    remote = Victim.from_http(f"{service}/many", label_names=NAMES)
+    attack, examples = PWWS(substitutions=WORD_LIST), labelled(direct)
+    far, near = ([row.adversarial for row in attack(victim, examples)] for victim in (remote, direct))
+    assert far == near
+
+
+def test_failures_are_tried_again_and_refusals_are_not(service: str) -> None:
+    Service.failures = [503, 429, 500]
+    victim = Victim.from_http(f"{service}/many", label_names=NAMES)
+    assert victim.log_probabilities(ROWS).shape == (len(ROWS), 2)
+    assert len(Service.seen) == 4
+    Service.failures = [500] * 9
+    stubborn = Victim.from_http(f"{service}/many", label_names=NAMES, retries=2)
+    with pytest.raises(UnshakenError, match="after 3 tries: HTTP 500"):
+        stubborn.log_probabilities([("new",)])
+    Service.failures = []
+    with pytest.raises(UnshakenError, match=r"HTTP 401.*who are you"):
+        Victim.from_http(f"{service}/secret", label_names=NAMES).log_probabilities(ROWS)
+    allowed = Victim.from_http(f"{service}/secret", label_names=NAMES, headers={"Authorization": "Bearer key"})
+    assert allowed.log_probabilities(ROWS).shape == (len(ROWS), 2)
+
+
+def test_answers_are_kept_in_a_file_and_asked_once(service: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"label_names": NAMES, "cache": tmp_path / "answers.jsonl"}
+    first = Victim.from_http(f"{service}/many", **options).log_probabilities(ROWS[:5])
+    with (tmp_path / "answers.jsonl").open("a") as stream:
+        stream.write('{"key": "cut off by a k')
+    asked = len(Service.seen)
+    again = Victim.from_http(f"{service}/many", **options)
+    np.testing.assert_array_equal(again.log_probabilities(ROWS[:5]), first)
+    assert (len(Service.seen), again.requests) == (asked, 0)
+    again.log_probabilities(ROWS)
+    assert [len(entry[1]["inputs"]) for entry in Service.seen[asked:]] == [3]
+
+
+def test_the_rate_is_kept(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock of our own: no test waits for a real one."""
+    now = [100.0]
+    monkeypatch.setattr(http_victims, "monotonic", lambda: now[0])
+    monkeypatch.setattr(http_victims, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    options: dict[str, Any] = {"request": {"text": "$text"}, "answer": "result.score", "label_names": NAMES}
+    victim = Victim.from_http(f"{service}/one", rate=4, **options)
+    victim.log_probabilities(ROWS)
+    assert now[0] == pytest.approx(100 + (len(ROWS) - 1) / 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"request": "{no json"}, "is not JSON"),
+        ({"request": {"text": "x"}}, "neither"),
+        ({"answer": "result.scores", "request": {"text": "$text"}}, "has no 'scores'"),
+        ({"rate": 0}, "above 0"),
+    ],
+)
+def test_settings_of_a_service_that_cannot_be(service: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnshakenError, match=message):
+        Victim.from_http(f"{service}/one", **{"label_names": NAMES, **options}).log_probabilities(ROWS)

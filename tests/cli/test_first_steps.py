@@ -1,0 +1,96 @@
+"""What a new user does first: train on a file, attack what came out, and meet a wrong path or device on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from unshaken.reports import Report
+
+
+@pytest.fixture
+def opinions(tmp_path, write_rows) -> Path:
+    """Columns and labels of which none has a name that can be guessed."""
+    words = (("good", "Yes"), ("bad", "No"))
+    rows = [(f"{word} film number {n}", label) for n in range(15) for word, label in words]
+    return write_rows(tmp_path / "opinions.csv", ("what they wrote", "liked"), *rows)
+
+
+def test_what_was_trained_can_be_attacked_without_another_word(unshaken, tiny, opinions, tmp_path):
+    out = tmp_path / "mine"
+    columns = ["--text-column", "what they wrote", "--label-column", "liked"]
+    code, _, err = unshaken(
+        "train", "--task", opinions, *columns, "--model", tiny, "--out", out, "--cpu", "--epochs", 1
+    )
+    assert code == 0, err
+    held_out = [json.loads(line) for line in (out / "held-out.jsonl").read_text().splitlines()]
+    assert len(held_out) == 6
+    assert {row["liked"] for row in held_out} == {"No", "Yes"}
+    (tmp_path / "lower.jsonl").write_text(
+        "".join(json.dumps({**row, "liked": row["liked"].lower()}) + "\n" for row in held_out)
+    )
+    for number, task in enumerate([out / "held-out.jsonl", tmp_path / "lower.jsonl", opinions]):
+        folder = tmp_path / f"evaluated-{number}"
+        options = ["--task", task, "--out", folder, "--device", "cpu"]
+        code, _, err = unshaken("evaluate", out, *options)  # the run's folder: its model is found
+        assert code == 0, err
+        report = Report.load(folder)
+        seen = {check.flag: check for check in report.checks}["trained-on"]
+        if task == opinions:
+            assert seen.verdict == "raised"
+            assert "24 of 30" in seen.evidence
+        else:
+            assert (seen.verdict, report.evaluations[0].probes.trained_on) == ("clear", 0)
+            rows = {row.texts[0]: row.label for row in report.evaluations[0].predictions}
+            assert rows == {row["what they wrote"]: ["No", "Yes"].index(row["liked"]) for row in held_out}
+    code, text, err = unshaken(
+        "attack", out, "--task", out / "held-out.jsonl", "--out", tmp_path / "attacked", "--device", "cpu"
+    )
+    assert code == 0, err
+    assert "pwws" in text
+
+
+def test_a_model_without_its_tokenizer_is_refused(refused, tiny, opinions, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(Path(tiny) / name, bare / name)
+    for command in (["attack", bare, "--task", opinions], ["train", "--task", opinions, "--model", bare]):
+        line = refused(*command, "--text-column", "what they wrote", "--label-column", "liked", "--out", tmp_path / "o")
+        assert "lacks the tokenizer's files" in line
+
+
+@pytest.mark.parametrize("given", ["runs/mime/model", "runs/mime", "./runs/mime"])
+def test_a_wrong_path_is_answered_at_once_with_the_nearest(refused, tiny, opinions, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny, tmp_path / "runs" / "mine" / "model")
+    line = refused("attack", given, "--task", opinions)
+    assert "no such folder" in line
+    assert "did you mean runs/mine/model?" in line
+
+
+def test_a_folder_of_something_else(refused, tiny, opinions, tmp_path):
+    shutil.copytree(tiny, tmp_path / "runs" / "mine" / "model")
+    line = refused("evaluate", tmp_path / "runs", "--task", opinions)
+    assert "no model there" in line
+    assert "runs/mine/model?" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "gpu"], "did you mean 'cuda'?"),
+        (["--device", "cuda:77"], "torch sees"),
+        (["--dtype", "float12"], "unknown dtype"),
+    ],
+)
+def test_a_device_that_is_not_there(refused, tiny, opinions, options, message):
+    assert message in refused("attack", tiny, "--task", opinions, *options)
+
+
+def test_precisions_that_exclude_each_other(refused, tiny, opinions, tmp_path):
+    line = refused("train", "--task", opinions, "--model", tiny, "--bf16", "--fp16", "--out", tmp_path / "out")
+    assert "exclude each other" in line

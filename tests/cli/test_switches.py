@@ -1,0 +1,85 @@
+"""Switches that mean the same everywhere, lists that answer, and answers before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def reviews(tmp_path, write_rows):
+    rows = [(f"{word} film number {n}", label) for n in range(12) for word, label in (("good", "pos"), ("bad", "neg"))]
+    return write_rows(tmp_path / "reviews.csv", ("text", "label"), *rows)
+
+
+def test_data_come_after_the_command_and_seeds_side_by_side(unshaken, tiny, reviews, tmp_path):
+    out = tmp_path / "run"
+    options = ["--model", tiny, "--device", "cpu", "--epochs", 1, "--batch-size", 8]
+    code, _, err = unshaken("train", reviews, *options, "--seeds", "0,1", "--out", out)
+    assert code == 0, err
+    seeds = [json.loads((out / f"seed-{n}" / "model" / "unshaken_training.json").read_text())["seed"] for n in (0, 1)]
+    assert seeds == [0, 1]
+    report = json.loads((out / "report.json").read_text())
+    assert len(report["evaluations"]) == 2
+    code, _, err = unshaken(
+        "evaluate", out / "seed-0", out / "seed-1", reviews, "--device", "cpu", "--out", tmp_path / "e"
+    )
+    assert code == 0, err
+
+
+def test_fractions_for_labels_are_asked_about(refused, unshaken, tiny, tmp_path, write_rows):
+    data = write_rows(tmp_path / "stars.csv", ("text", "label"), *((f"film {n}", f"{n / 10}") for n in range(20)))
+    line = refused("train", data, "--model", tiny, "--cpu", "--out", tmp_path / "run")
+    assert "--regression" in line
+    assert "fractions (0" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), ["attacks", "tasks", "unshaken list defences"]),
+        (("tasks",), ["67,349", "negative, positive", "hub nyu-mll/glue"]),
+        (("attacks", "genetic"), ["population", "generations", "60"]),
+        (("defences", "swap"), ["variants", "beta", "5.0"]),
+    ],
+)
+def test_lists(unshaken, words, said):
+    code, text, err = unshaken("list", *words)
+    assert code == 0, err
+    for word in said:
+        assert word in text
+
+
+def test_a_name_in_a_list_that_is_not_there(refused):
+    assert "did you mean 'genetic'" in refused("list", "attacks", "genetics")
+
+
+@pytest.mark.parametrize(
+    "words", [("train", "revews.csv"), ("attack", "model", "revews.csv"), ("evaluate", "model", "revews.csv")]
+)
+def test_a_missing_file_is_answered_before_torch_is_loaded(reviews, words):
+    program = (
+        "import sys; sys.argv = ['unshaken', *sys.argv[1:]]\n"
+        "from unshaken.cli import main\n"
+        "try:\n    main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False, cwd=reviews.parent
+    )
+    assert done.returncode == 2
+    assert "did you mean reviews.csv?" in done.stderr
+    assert done.stderr.strip().endswith("False")
+
+
+def test_an_interrupted_command_says_how_to_go_on(unshaken, reviews, tiny, monkeypatch, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unshaken.training.fine_tuning.fine_tune", interrupted)
+    code, _, err = unshaken("train", reviews, "--model", tiny, "--cpu", "--out", tmp_path / "run")
+    assert code == 130
+    assert "--resume goes on" in err

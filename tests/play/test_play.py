@@ -1,0 +1,153 @@
+"""The playground in a real browser, from typing to the flip, and who is let in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from victims import bag_victim
+
+from unshaken.attacks import Greedy, Victim
+from unshaken.errors import UnshakenError
+from unshaken.play import Playground, watch
+from unshaken.play.watching import parts
+
+
+def counts_good(texts: list[str]) -> list[list[float]]:
+    """Positive as long as a word of praise that it knows is there."""
+    known = [any(word in ("good", "fine") for word in text.lower().split()) for text in texts]
+    return [[0.1, 0.9] if found else [0.8, 0.2] for found in known]
+
+
+def naive() -> Victim:
+    return Victim.from_callable(counts_good, label_names=("negative", "positive"), name="naive")
+
+
+def stubborn() -> Victim:
+    return Victim.from_callable(lambda texts: [[0.3, 0.7]] * len(texts), label_names=("negative", "positive"))
+
+
+# --------------------------------------------------------------------------------------------------- the telling
+
+
+def test_every_step_is_closer_and_the_end_is_the_attacks_own_result() -> None:
+    told: list[dict[str, Any]] = []
+    watch(naive(), "a good film <b>", "greedy", told.append)
+    start, *steps, end = told
+    assert (start["kind"], start["label"], start["labels"]) == ("start", 1, ["negative", "positive"])
+    own = [step["probabilities"][1] for step in steps]
+    assert own == sorted(own, reverse=True)
+    assert end["kind"] == "end"
+    assert end["flipped"]
+    assert counts_good([end["text"]])[0][1] < 0.5
+    assert [part["was"] for part in end["parts"] if "was" in part] == ["good"]
+    watch(stubborn(), "a good film", Greedy(), told.append)
+    assert told[-1]["flipped"] is False
+
+
+words = st.lists(st.sampled_from(["a", "good", "bad", "film", ",", "!", "plot"]), max_size=8).map(" ".join)
+
+
+@given(words, words)
+def test_parts_are_the_new_text(before: str, after: str) -> None:
+    assert "".join(part["text"] for part in parts(before, after)) == after
+
+
+# ---------------------------------------------------------------------------------------------------- who is let in
+
+
+@pytest.fixture
+def ground() -> Iterator[Playground]:
+    with Playground({"naive": naive(), "bag": bag_victim()}) as found:
+        thread = threading.Thread(target=found.serve, daemon=True)
+        thread.start()
+        yield found
+        found.server.shutdown()
+        thread.join()
+
+
+def get(url: str, **headers: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_without_the_token_or_from_another_site_nobody_gets_in(ground: Playground) -> None:
+    base = f"http://127.0.0.1:{ground.port}"
+    assert ground.server.server_address[0] == "127.0.0.1"
+    assert get(ground.url)[0] == 200
+    for path in ("/", "/?token=wrong", "/attack?model=naive&attack=greedy&text=good"):
+        assert get(base + path)[0] == 403
+    assert get(ground.url, Host="evil.example")[0] == 403  # a name that was made to point here
+    assert get(ground.url.replace("/?", "/other?"))[0] == 404
+
+
+def test_events_and_mistakes(ground: Playground) -> None:
+    def events(query: str) -> list[dict[str, Any]]:
+        _, body = get(ground.url.replace("/?", "/attack?") + query)
+        return [json.loads(line.removeprefix("data: ")) for line in body.splitlines() if line]
+
+    kinds = [event["kind"] for event in events("&model=naive&attack=greedy&text=a+good+film")]
+    assert (kinds[0], kinds[-1]) == ("start", "end")
+    (wrong,) = events("&model=naive&attack=greedi&text=a")
+    assert "did you mean 'greedy'" in wrong["message"]
+    (empty,) = events("&model=naive&attack=greedy&text=+")
+    assert "1 to 2,000" in empty["message"]
+    with pytest.raises(UnshakenError, match="no model"):
+        Playground({})
+
+
+# --------------------------------------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_from_typing_to_the_flip(ground: Playground, browser: Any, width: int) -> None:
+    from playwright.sync_api import expect
+
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(ground.url)
+    page.locator("#text").fill("a good <img src=x onerror=alert(1)> film")
+    page.locator("#attack").select_option("greedy")
+    page.locator("#text").press("Control+Enter")  # no mouse is needed
+    panel = page.get_by_role("region", name="naive")
+    expect(panel.locator(".note")).to_have_text(re_flipped(), timeout=60_000)
+    expect(panel.locator("del").first).to_have_text("good")
+    expect(page.locator("#stop")).to_be_disabled()
+    assert panel.locator("progress").evaluate("bar => bar.value") == 0.2
+    panel.get_by_label("step").press("Home")  # back to the text as it was
+    assert panel.locator("progress").evaluate("bar => bar.value") == 0.9
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert problems == []
+    page.close()
+
+
+def re_flipped() -> Any:
+    import re
+
+    return re.compile(r"Turned around: negative \(80%\), \d+ texts asked")

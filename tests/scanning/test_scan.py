@@ -1,0 +1,244 @@
+"""A scan of guards whose answers are known: what each family does to a text, what counts, and what machines read."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unshaken import Examples, Victim
+from unshaken.errors import UnshakenError
+from unshaken.scanning import Detector, ScanResult, families, scan
+
+BAD = ["free money now", "win free money today", "money for free", "free prizes and money"]
+FINE = ["see you at lunch", "the meeting moved to noon", "thanks for the report"]
+EXAMPLES = Examples.from_lists(BAD + FINE, ["spam"] * 4 + ["ham"] * 3, name="mails.csv")
+
+
+def naive_guard(texts: list[str]) -> list[list[float]]:
+    """Counts two words, as they are written; what it cannot read at all looks odd to it."""
+    rows = []
+    for text in texts:
+        hits = sum(word in ("free", "money") for word in text.lower().split())
+        odd = 0.55 if any(ord(letter) > 0xE0000 for letter in text) else 0.0
+        spam = max(odd, min(0.95, 0.1 + 0.3 * hits))
+        rows.append([1 - spam, spam])
+    return rows
+
+
+def careful_guard(texts: list[str]) -> list[list[float]]:
+    """The same after everything that does not show is taken out and look-alikes are read as Latin letters."""
+    from unshaken.scanning.families import LOOKALIKES
+
+    back = {seen: latin for latin, seen in LOOKALIKES.items()}
+    return naive_guard([without_unseen(text).translate(back) for text in texts])
+
+
+def without_unseen(text: str) -> str:
+    """Without what does not show: format characters and marks."""
+    letters = unicodedata.normalize("NFD", text)
+    return "".join(letter for letter in letters if unicodedata.category(letter) not in ("Cf", "Mn"))
+
+
+def guard(function: Any) -> Victim:
+    return Victim.from_callable(function, label_names=("ham", "spam"))
+
+
+def by_name(result: ScanResult) -> dict[str, Any]:
+    return {family.name: family for family in result.families}
+
+
+# ------------------------------------------------------------------------------------------------- the edits
+
+WORD = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", min_size=4, max_size=12)
+
+
+@given(st.lists(WORD, min_size=1, max_size=6))
+def test_what_people_see_stays(words: list[str]) -> None:
+    text = " ".join(words)
+    edited = {family.name: family.fixed(text) for family in families() if family.name != "synonyms"}
+    assert without_unseen(edited["invisible"]) == without_unseen(edited["combining-marks"]) == text
+    assert edited["spacing"].replace(" ", "") == text.replace(" ", "")
+    assert "".join(chr(ord(c) - 0xE0000) if ord(c) >= 0xE0000 else c for c in edited["tag-characters"]) == text
+    assert len(edited["homoglyphs"]) == len(edited["leetspeak"]) == len(edited["letter-swaps"]) == len(text)
+    for before, after in zip(words, edited["letter-swaps"].split(), strict=True):
+        assert sorted(before) == sorted(after)
+        assert (before[0], before[-1]) == (after[0], after[-1])
+
+
+def test_fixed_edits_are_the_ones_of_the_docs() -> None:
+    found = {family.name: family.fixed("Free money!") for family in families()}
+    assert found["leetspeak"] == "Fr33 m0n3y!"
+    assert found["spacing"] == "F r e e m o n e y!"
+    assert found["homoglyphs"] == "Frее mоnеу!"  # Cyrillic
+    assert found["letter-swaps"] == "Fere moeny!"
+    assert "masked-lm" not in found
+    with pytest.raises(UnshakenError, match="did you mean 'leetspeak'"):
+        families(["leetspek"])
+    with pytest.raises(UnshakenError, match="--masked-lm"):
+        families(["masked-lm"])
+
+
+# --------------------------------------------------------------------------------------------- what is counted
+
+
+def test_a_protected_class_counts_misses_and_false_alarms() -> None:
+    result = scan(guard(naive_guard), EXAMPLES, protect="spam", search=0)
+    assert (result.relevant, result.right, result.protect) == (4, 4, "spam")
+    found = by_name(result)
+    for name in ("leetspeak", "homoglyphs", "invisible", "combining-marks", "spacing", "letter-swaps"):
+        assert found[name].kept_fixed == 0, name
+        assert (found[name].alarms_before, found[name].alarms_after, found[name].harmless) == (0, 0, 3)
+    # It is wary of tags: nothing is missed, and every harmless text is an alarm.
+    assert (found["tag-characters"].kept_fixed, found["tag-characters"].alarms_after) == (4, 3)
+    assert result.score == 0.0
+    broken = found["leetspeak"].broken[0]
+    assert (broken.before, broken.after, broken.answer) == (("free money now",), ("fr33 m0n3y n0w",), "not spam")
+    mended = by_name(scan(guard(careful_guard), EXAMPLES, protect="spam", search=0))
+    for name in ("homoglyphs", "invisible", "combining-marks"):
+        assert mended[name].kept_fixed == 4, name
+    assert mended["leetspeak"].kept_fixed == 0
+
+
+def test_the_threshold_decides_what_is_found() -> None:
+    """0.1, 0.4 and 0.7 for no, one and two words: at 0.3 one word is enough, at 0.65 two are needed."""
+    one_word = Examples.from_lists(["free lunch", "no lunch"], ["spam", "ham"], name="lunch")
+    for threshold, caught in ((0.3, 1), (0.39999, 1), (0.41, 0), (0.65, 0)):
+        assert scan(guard(naive_guard), one_word, protect=1, threshold=threshold, search=0).right == caught
+    exact = Detector(guard(lambda texts: [[0.7, 0.3]] * len(texts)), 1, 0.3)
+    assert exact.log_probabilities([("any",)]).argmax() == 1  # at the threshold, the guard acts
+    with pytest.raises(UnshakenError, match="belongs to one class"):
+        scan(guard(naive_guard), EXAMPLES, threshold=0.3)
+    with pytest.raises(UnshakenError, match="did you mean 'spam'"):
+        scan(guard(naive_guard), EXAMPLES, protect="span")
+    with pytest.raises(UnshakenError, match="no text of the protected class"):
+        scan(guard(naive_guard), EXAMPLES[4:], protect="spam")
+
+
+def test_without_a_protected_class_every_right_answer_counts() -> None:
+    result = scan(guard(naive_guard), EXAMPLES, search=0, families=["leetspeak", "tag-characters"])
+    found = by_name(result)
+    assert (found["leetspeak"].total, found["leetspeak"].kept_fixed, found["leetspeak"].harmless) == (7, 3, 0)
+    assert found["tag-characters"].kept_fixed == 4
+    own = scan(guard(naive_guard), BAD + FINE, families=["leetspeak"], search=0)  # no labels: its own answers
+    assert own.families[0].kept_fixed == 3
+
+
+def test_a_search_breaks_what_a_fixed_edit_does_not() -> None:
+    """A guard that falls for one form only, and not for the first."""
+
+    def reads_all_but_strokes(texts: list[str]) -> list[list[float]]:
+        return [[1.0, 0.0] if "\u0336" in text else [0.05, 0.95] for text in texts]
+
+    result = scan(guard(reads_all_but_strokes), EXAMPLES[:4], protect="spam", families=["combining-marks"], search=3)
+    (family,) = result.families
+    assert (family.kept_fixed, family.searched, family.found) == (4, 3, 3)
+    assert family.kept_share == 0.0
+    assert family.queries > 4
+    assert all(item.by_search and "\u0336" in item.after[0] for item in family.broken)
+    for item in family.broken:  # each text that is shown does what it says
+        assert reads_all_but_strokes([item.after[0]])[0][1] < 0.5
+
+
+# ------------------------------------------------------------------------------------------------ what machines read
+
+
+@pytest.fixture(scope="module")
+def result() -> ScanResult:
+    return scan(guard(naive_guard), EXAMPLES, protect="spam", search=2)
+
+
+def test_json_reads_back(result: ScanResult, tmp_path: Path) -> None:
+    assert ScanResult.load(result.save(tmp_path / "scan.json")) == result
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(UnshakenError, match="schema version"):
+        ScanResult.load(tmp_path / "other.json")
+    with pytest.raises(UnshakenError, match="known"):
+        result.save(tmp_path / "scan.pdf")
+
+
+def test_junit(result: ScanResult, tmp_path: Path) -> None:
+    suite = ElementTree.parse(result.save(tmp_path / "junit.xml", fail_under=80)).getroot()
+    cases = {case.get("name"): case for case in suite}
+    assert set(cases) == {family.name for family in result.families}
+    failing = {name for name, case in cases.items() if case.find("failure") is not None}
+    assert failing == {family.name for family in result.families if family.kept_share < 0.8}
+    assert int(suite.get("failures", "")) == len(failing) > 0
+    assert "0% of the right answers survive, 80% are asked for" in str(cases["leetspeak"].find("failure").attrib)
+
+
+def test_sarif(result: ScanResult, tmp_path: Path) -> None:
+    log = json.loads(result.save(tmp_path / "scan.sarif", fail_under=80).read_text())
+    (run,) = log["runs"]
+    rules = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert log["version"] == "2.1.0"
+    assert {item["ruleId"] for item in run["results"]} <= rules
+    assert len(run["results"]) == sum(len(family.broken) for family in result.families)
+    for item in run["results"]:
+        assert item["level"] == "error"
+        assert item["message"]["text"]
+        assert item["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "mails.csv"
+
+
+def test_the_page_shows_what_cannot_be_seen_and_obeys_nothing(tmp_path: Path) -> None:
+    rows = Examples.from_lists(["<script>alert(1)</script> free money"], ["spam"], label_names=["ham", "spam"])
+    page = scan(guard(naive_guard), rows, protect="spam", search=0).save(tmp_path / "scan.html").read_text()
+    assert "<script>" not in page
+    assert r"f\u200br\u200be\u200be" in page
+    assert "http" not in page.replace("https://pypi.org/project/unshaken/", "")  # nothing is loaded from elsewhere
+
+
+# ------------------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command_on_a_scikit_learn_pipeline(tmp_path, monkeypatch, unshaken, write_rows) -> None:
+    """`--victim module:name` from the folder of the call; the exit code is what a build waits for."""
+    monkeypatch.chdir(tmp_path)
+    rows = [(row.texts[0], EXAMPLES.label_names[int(row.label)]) for row in EXAMPLES]
+    write_rows(tmp_path / "mails.csv", ("text", "label"), *rows)
+    (tmp_path / "my_guard_for_scan.py").write_text(
+        "from sklearn.feature_extraction.text import CountVectorizer\n"
+        "from sklearn.linear_model import LogisticRegression\n"
+        "from sklearn.pipeline import make_pipeline\n"
+        f"texts, labels = {BAD + FINE!r}, {['spam'] * 4 + ['ham'] * 3!r}\n"
+        "model = make_pipeline(CountVectorizer(), LogisticRegression(C=100)).fit(texts, labels)\n"
+    )
+    common = ["scan", "--victim", "my_guard_for_scan:model", "mails.csv", "--protect", "spam", "--search", 2]
+    code, out, err = unshaken(*common, "--out", "first", "--fail-under", 80)
+    assert code == 1, err
+    assert "leetspeak" in out
+    written = {path.name for path in (tmp_path / "first").iterdir()}
+    assert written == {"scan.json", "scan.html", "junit.xml", "scan.sarif"}
+    result = ScanResult.load(tmp_path / "first" / "scan.json")
+    assert (result.right, result.protect) == (4, "spam")
+    assert by_name(result)["homoglyphs"].kept_fixed < 4
+    code, _, err = unshaken(*common, "--out", "second", "--family", "tag-characters")  # no limit: no failure
+    assert code == 0, err
+
+
+def test_mistakes_in_the_command(refused, tmp_path, monkeypatch, write_rows) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", ("text", "label"), ("free", "spam"))
+    assert "unshaken scan MODEL DATA" in refused("scan", "mails.csv")
+    assert "did you mean mails.csv" in refused("scan", "model", "mail.csv")
+    assert "cannot import 'nowhere'" in refused("scan", "--victim", "nowhere:guard", "mails.csv")
+    assert "package.module:name" in refused("scan", "--victim", "guard", "mails.csv")
+
+
+def test_the_page_of_the_docs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "scan-a-guard.md").read_text(encoding="utf-8")
+    for family in families():
+        assert f"| `{family.name}` |" in text
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "scan-a-guard.md", "exec"), names)
+    assert "2 of 2 spam texts are caught as they are" in names["result"].sentence()
+    assert (tmp_path / "scan.html").is_file()
