@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Each test process computes on one core; several run side by side.
 JOBS ?= 2
 
-.PHONY: demo test test-quick test-plain-kernels lint clean
+.PHONY: demo test test-quick test-plain-kernels test-newest lint clean
 
 # The tested set of versions. torch comes first, so that its CPU build is taken where pip knows one.
 $(VENV)/.done-%: pyproject.toml experiments/pyproject.toml constraints.txt
@@ -31,6 +31,20 @@ test-plain-kernels: $(VENV)/.done-test
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not gpu" \
 	  -k "half or autocast or bf16 or diverge or plain_kernels" tests
 
+# A smoke test with the newest versions that resolve, in an environment of its own. Where they cannot be fetched in time
+# nothing is tested, which is said and is no failure.
+NEWEST ?= .venv-newest
+FETCH_SECONDS ?= 240
+test-newest:
+	$(PYTHON) -m venv $(NEWEST)
+	if timeout $(FETCH_SECONDS) $(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
+	  -e '.[test]' >$(NEWEST)/fetch.log 2>&1; then \
+	  $(NEWEST)/bin/python -m pip freeze | grep -iE '^(torch|transformers|accelerate|datasets|tokenizers)=='; \
+	  OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(NEWEST)/bin/python -m pytest -q -n $(JOBS) tests/machines \
+	    tests/solvers tests/training/test_checkpoints.py tests/kills/test_power_cuts.py \
+	    tests/hostile/test_nothing_wrong_looks_right.py -m "not slow and not gpu"; \
+	else echo "the newest versions could not be fetched; see $(NEWEST)/fetch.log"; fi
+
 lint: $(VENV)/.done-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,4 +52,4 @@ lint: $(VENV)/.done-test
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(NEWEST) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

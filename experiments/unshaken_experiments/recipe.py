@@ -21,6 +21,9 @@ from unshaken_experiments.runs import SETTINGS, Measure, Run, make_settings
 Number = float | tuple[float, ...]  # a mean, or a mean with its deviation
 
 
+MOST_SEEDS = 1_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A row of the table: what is done to the encoder.
@@ -135,6 +138,11 @@ class Recipe:
                 raise UnshakenError(f"recipe {self.name!r} has two {kind}s of the name {twice!r}")
         if not self.seeds:
             raise UnshakenError(f"recipe {self.name!r} has no seed")
+        if len(self.seeds) > MOST_SEEDS:
+            raise UnshakenError(f"recipe {self.name!r} has {len(self.seeds):,} seeds; at most {MOST_SEEDS} are taken")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**32:
+                raise UnshakenError(f"recipe {self.name!r} has the seed {seed}; seeds go from 0 to {2**32 - 1}")
         for settings in (self.paper_settings, self.our_settings, *(row.settings for row in self.methods)):
             _check_keys(self.name, settings)
         for column in self.columns:
@@ -259,7 +267,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
 def parse_recipe(name: str, text: str, where: str) -> Recipe:
     try:
         content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise UnshakenError(f"{where}: not TOML ({error})") from error
     if "name" in content:
         raise UnshakenError(f"{where}: a recipe's name is its file's; leave `name` out")

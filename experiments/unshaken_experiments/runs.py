@@ -21,6 +21,16 @@ OUT_OF_MEMORY = "the GPU's memory is used up"
 What = Literal["accuracy", "gflops", "counted-gflops", "distance", "seconds", "cost", "features"]
 
 
+RANGES: dict[str, tuple[float, float]] = {
+    "rows": (2, 1e9),
+    "epochs": (0, 10_000),
+    "learning_rate": (0, 10),
+    "batch_size": (1, 1_000_000),
+    "max_length": (8, 1_000_000),
+    "weight_decay": (0, 1_000),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything that decides what a training gives, but encoder and seed.
@@ -69,6 +79,10 @@ class Settings:
             object.__setattr__(self, key, None if value is None else float(value))
         if self.select_by == "loss":
             object.__setattr__(self, "select_by", None)
+        for key, (least, most) in RANGES.items():
+            value = getattr(self, key)
+            if value is not None and not least <= value <= most:  # NaN compares false
+                raise UnshakenError(f"{key} is {value}; it must lie between {least:g} and {most:g}")
 
 
 LATER = ("smooth", "hops", "reader", "balanced", "word_level")

@@ -231,3 +231,49 @@ def test_results_that_are_replaced_under_an_attack_are_kept_beside(tmp_path) -> 
     assert out.read_text() == "mine\n"
     (kept,) = tmp_path.glob("run.kept-*.jsonl")
     assert len(AttackResults.from_jsonl(kept)) == 12
+
+
+# ------------------------------------------------------------------------------------------------------------ recipes
+
+RECIPE = """
+title = "Mine"
+paper = "ours"
+about = "Bent."
+{top}
+methods = [{{ name = "plain", settings = {{ {settings} }} }}]
+columns = [{{ name = "clean" }}]
+[our_settings]
+task = "sst2"
+"""
+
+
+@pytest.mark.parametrize("settings", ["epochs = -3", "batch_size = 0", "rows = -1", "learning_rate = nan"])
+def test_a_recipe_s_settings_lie_in_their_ranges(settings, tmp_path) -> None:
+    from unshaken_experiments import load_recipe, plan
+
+    (tmp_path / "mine.toml").write_text(RECIPE.format(top="", settings=settings))
+    with pytest.raises(UnshakenError, match=r"must lie between|expected a number"):
+        plan([load_recipe(tmp_path / "mine.toml")], "minilm", seeds=[0])
+
+
+@pytest.mark.parametrize("seeds", ["9" * 5000, "-1", str(2**32), ", ".join(map(str, range(200_000)))])
+def test_a_recipe_s_seeds_are_few_and_small(seeds, tmp_path) -> None:
+    from unshaken_experiments import load_recipe
+
+    (tmp_path / "mine.toml").write_text(RECIPE.format(top=f"seeds = [{seeds}]", settings=""))
+    with pytest.raises(UnshakenError):
+        load_recipe(tmp_path / "mine.toml")
+
+
+# ------------------------------------------------------------------------------------------------------------- Ctrl-C
+
+
+def test_an_interrupted_run_says_how_to_go_on(command, model_folder, monkeypatch, tmp_path) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Victim, "from_pretrained", staticmethod(interrupted))
+    rows = write_rows(tmp_path / "rows.jsonl")
+    code, said = command("attack", model_folder, "--task", rows, "--out", tmp_path / "out")
+    assert code == 130
+    assert "with --resume goes on from there" in said

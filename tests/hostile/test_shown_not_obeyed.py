@@ -264,3 +264,10 @@ def test_a_text_is_shown_as_it_is(opened: Any, hostile: Report) -> None:  # noqa
     shown = tab.locator("#list .text").first.evaluate("node => node.textContent")
     assert "\u202egnp.exe" in shown
     assert "<script>window.hacked = 1</script>" in shown
+
+
+@pytest.mark.parametrize("text", ["see http://x.y/z", "HTTPS://X", "www.example.org", "WWW.x.org", "a@b.org"])
+def test_bare_addresses_in_markdown_are_no_links(text: str) -> None:
+    shown = MarkdownIt().render(escape_markdown(text))
+    assert shown.strip() == f"<p>{text}</p>"
+    assert not re.search(r"://|www\.|@", escape_markdown(text), flags=re.IGNORECASE)  # what GitHub would link

@@ -77,12 +77,28 @@ def main() -> None:
     guard_terminal()
     try:
         app()
+    except SystemExit as stopped:
+        if _was_interrupted(stopped):
+            how = "; the same command with --resume goes on from there" if sys.argv[1:2] in RESUMABLE else ""
+            note(f"interrupted: what is finished is kept{how}", kind="error")
+            sys.exit(130)
+        raise
     except UnshakenError as error:
         sys.exit(_complain(str(error)))
     except OSError as error:
         if error.filename is None and error.errno not in DISK:
             raise
         sys.exit(_complain(": ".join(str(part) for part in (error.filename, error.strerror) if part)))
+
+
+RESUMABLE = (["train"], ["attack"], ["evaluate"])
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what a chain of errors began with; typer makes an exit of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}  # full, full for this user, read-only, too large a file

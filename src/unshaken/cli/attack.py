@@ -33,7 +33,7 @@ def attack(
     out: options.Results = Path("out/attack"),
     resume: options.Resume = False,
     substitutions: options.Substitutes = None,
-    seed: Annotated[int, typer.Option(help="Of the sample of examples and of the searches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and of the searches.")] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
     scoring_dtype: Annotated[

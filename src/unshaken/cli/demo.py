@@ -37,7 +37,7 @@ FAST = Size(training=64, epochs=1, hardening=32, attacked=8)
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the models and the report.")] = Path("unshaken-demo"),
     fast: Annotated[bool, typer.Option("--fast", help="A much smaller run, to see that everything works.")] = False,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
 ) -> None:
     """Fine-tune MiniLM on film reviews, break it, harden it in three ways, and compare. Nothing is downloaded."""
     import transformers

@@ -29,7 +29,7 @@ def evaluate(
     out: options.Results = Path("out/evaluate"),
     resume: options.Resume = False,
     count: options.Count = None,
-    seed: Annotated[int, typer.Option(help="Of the sample of examples and of every probe.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and of every probe.")] = 0,
     substitutions: options.Substitutes = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples on which attacks are repeated under other scores.")] = 0,
     device: options.Device = None,

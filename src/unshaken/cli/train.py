@@ -63,7 +63,7 @@ def train(
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
     accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches a step.")] = 1,
     max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
     seeds: Annotated[
         str | None, typer.Option(help="Several trainings, 0,1,2: a folder for each below --out, and one report.")
     ] = None,

@@ -209,8 +209,9 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text that Markdown shows as it is: no markup, no HTML, no table borders, one line."""
+    """Text that Markdown shows as it is: no markup, no HTML, no table borders, no links of bare addresses, one line."""
     escaped = re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", visible(text).replace("&", "&amp;"))
+    escaped = re.sub(r"://|@|(?<=www)\.", lambda found: "".join(f"&#{ord(c)};" for c in found[0]), escaped, flags=re.I)
     return re.sub(r"\s+", " ", escaped)
 
 
