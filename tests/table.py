@@ -36,6 +36,7 @@ def solvers() -> list[Any]:
         Broyden(steps=16),
         NewtonKrylov(steps=4, krylov=5),
         GradientDescent(steps=800, rate=0.2),
+        GradientDescent(steps=800, rate=0.2, safeguard="polyak"),
     ]
 
 

@@ -23,7 +23,7 @@ from unshaken.solvers import Anderson, FixedPoint
 
 CONNECTIONS = {
     "im-bert": Connection.im_bert(),
-    "ex-bert": Connection.ex_bert(),
+    "explicit": Connection.ex_bert(form="layer"),
     "anderson": Connection(solver=Anderson(steps=2)),
     "increment": Connection(form="increment", solver=Anderson(steps=3)),
 }

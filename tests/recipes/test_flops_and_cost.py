@@ -40,7 +40,8 @@ def test_the_paper_leaves_out_the_descents_backward_passes() -> None:
     plain = count_gflops(bert())["gflops"]
     found = count_gflops(connect(bert(), Connection.im_bert(solver=GradientDescent(steps=5))))
     assert found["counted_gflops"] == pytest.approx(6 * plain, rel=0.05)  # IM-BERT, Table 6: T + 1
-    assert found["gflops"] == pytest.approx(11 * plain, rel=0.1)  # T evaluations and T products more
+    # T evaluations and T products more, and a look at the end
+    assert found["gflops"] == pytest.approx(12 * plain, rel=0.1)
     some = count_gflops(connect(bert(), Connection.im_bert(layers="1-2", solver=GradientDescent(steps=5))))
     assert some["counted_gflops"] == pytest.approx((1 + 5 / 2) * plain, rel=0.05)
 

@@ -79,7 +79,7 @@ def test_counts_what_it_evaluates(solver):
 
     solution = solver(g, torch.zeros_like(offset))
     assert solution.evaluations == calls
-    assert solution.vjps == (calls if solver.needs_vjp else 0)
+    assert solution.vjps == (calls - 1 if solver.needs_vjp else 0)  # descent looks once more at what it returns
 
 
 @pytest.mark.parametrize("kind", list(SOLVERS.values()), ids=list(SOLVERS))
@@ -135,6 +135,58 @@ def test_damped_fallback_rescues_a_diverging_fixed_point():
     assert bool(solution.diverged)
 
 
+def test_descent_reports_the_residual_of_what_it_returns():
+    """At this rate the iterates swing out: the best one seen is not the last, which Algorithm 1 returns."""
+    slope = torch.tensor([[3.0], [-1.0]], dtype=torch.float64)
+
+    def g(z: Tensor) -> Tensor:
+        return slope * z + 1
+
+    start = torch.full((2, 1), 2.0, dtype=torch.float64)
+    with torch.no_grad():
+        solution = GradientDescent(steps=3, rate=0.3)(g, start)
+    true = ((g(solution.z) - solution.z).abs() / g(start).abs()).flatten()
+    assert not solution.diverged.any()
+    assert float(true[0]) > float(((g(start) - start).abs() / g(start).abs())[0])
+    torch.testing.assert_close(solution.residual, true)
+
+
+def test_a_finite_explosion_of_descent_is_divergence():
+    def g(z: Tensor) -> Tensor:
+        return 3 * z + 1
+
+    start = torch.ones(1, 1, dtype=torch.float64)
+    with torch.no_grad():
+        solution = GradientDescent(steps=8, rate=1.0)(g, start)  # z + 1/2 is multiplied by -7 at each step
+    assert bool(solution.diverged)
+    assert float(solution.z.abs().max()) <= 10 * 4  # of |g(1)| = 4, the larger of start and image
+    torch.testing.assert_close(solution.residual, ((g(solution.z) - solution.z).abs() / 4).flatten())
+
+
+def test_polyak_steps_are_their_formula_and_do_not_run_away():
+    """rate_t = min(rate, ||r||^2 / ||gradient||^2), an example at a time; a short rate stays as it is."""
+    torch.manual_seed(0)
+    matrices = torch.stack([torch.randn(4, 4), 12 * torch.randn(4, 4)]).double()
+    offset = torch.randn(2, 4, dtype=torch.float64)
+
+    def g(z: Tensor) -> Tensor:
+        return torch.einsum("bij,bj->bi", matrices, torch.tanh(z)) + offset
+
+    z, rates = torch.zeros(2, 4, dtype=torch.float64), []
+    for _ in range(6):
+        z = z.detach().requires_grad_()
+        squares = (z - g(z)).square().sum(1)
+        (gradient,) = torch.autograd.grad(squares.sum(), z)
+        rates.append(torch.minimum(torch.tensor(0.1), squares.detach() / gradient.square().sum(1)))
+        z = z - rates[-1][:, None] * gradient
+    start = torch.zeros(2, 4, dtype=torch.float64)
+    guarded = GradientDescent(steps=6, safeguard="polyak")(g, start)
+    torch.testing.assert_close(guarded.z, z.detach())
+    assert min(float(rate[1]) for rate in rates) < 0.1
+    literal = GradientDescent(steps=6)(g, start)
+    assert float(guarded.residual[1]) < float(literal.residual[1])
+
+
 def test_descent_returns_its_best_iterate_when_it_explodes():
     solution = GradientDescent(steps=30, rate=1e8)(lambda z: 3 * z + 1, torch.zeros(2, 3))
     assert torch.isfinite(solution.z).all()
@@ -178,6 +230,7 @@ def test_descent_is_algorithm_1_to_the_letter(reduction):
         (lambda: FixedPoint(damping=0), "damping"),
         (lambda: GradientDescent(rate=0), "rate"),
         (lambda: GradientDescent(reduction="median"), "reduction"),
+        (lambda: GradientDescent(safeguard="polyack"), "did you mean 'polyak'"),
         (lambda: Broyden(rank=0), "rank"),
         (lambda: NewtonKrylov(krylov=0), "krylov"),
         (lambda: FixedPoint(growth=1.0), "growth"),

@@ -60,6 +60,7 @@ def doctor(
         "descent T=5 (IM-BERT)": Connection.im_bert(form=form),
         f"Anderson {solver.steps}": Connection(form=form, solver=solver),  # type: ignore[arg-type]
     }
+    kinds = {name: kind for name, kind in kinds.items() if kind is None or not check(network, kind)}
     with console.status("measuring perturbation growth"):
         growth = perturbation_growth(network, batch, kinds)
 
@@ -78,9 +79,9 @@ def doctor(
         table.add_column(heading, justify="left" if heading == "solver" else "right")
     for steps in (1, 5, 10, 15):
         count = GradientDescent(steps=steps).steps
-        table.add_row(f"descent T={count}", str(count + 1), str(count), f"{2 * count + 1}x", f"{count + 1}x")
+        table.add_row(f"descent T={count}", str(count + 2), str(count), f"{2 * count + 2}x", f"{count + 1}x")
     for steps in (1, 2, 3, 5):
-        table.add_row(f"Anderson {Anderson(steps=steps).steps}, phantom", str(steps + 1), "0", f"{steps + 1}x", "")
+        table.add_row(f"Anderson {Anderson(steps=steps).steps}, implicit", str(steps + 1), "0", f"{steps + 1}x", "")
     console.print(table)
     wanted = "" if form == "auto" else f'form="{form}", '
     console.print(

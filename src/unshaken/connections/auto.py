@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from unshaken.connections.backbones import BACKBONES, backbone_of, parse_layers, stacks_of
+from unshaken.connections.backbones import BACKBONES, backbone_of, decoder_of, parse_layers, stacks_of
 from unshaken.connections.connection import Connection
-from unshaken.connections.layer import ConnectedLayer, class_of
+from unshaken.connections.layer import ConnectedLayer, class_of, see_decoded_tokens
 
 _PREFIX = "Connected"
 
@@ -84,8 +84,11 @@ def attach(model: nn.Module, connection: Connection) -> None:
         if connection.learn_step:
             reference = next(layer.parameters())
             layer.connection_step = nn.Parameter(torch.full((), connection.step, device=reference.device))
-        layer.solve_record, layer.solves_for_words = None, False
+        layer.solve_record, layer.solves_for_words, layer.decoded_tokens = None, False, None
         layer.__class__ = connected_class(class_of(layer))
+    if len(stacks) > 1:
+        decoder = decoder_of(model)
+        decoder.decoded_tokens_hook = decoder.register_forward_pre_hook(see_decoded_tokens, with_kwargs=True)
     for module in model.modules():  # a cache would hold keys of first guesses
         config = getattr(module, "config", None)
         if getattr(config, "use_cache", False):

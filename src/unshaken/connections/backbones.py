@@ -89,6 +89,11 @@ def stacks_of(model: nn.Module) -> dict[str, list[nn.Module]]:
     return stacks
 
 
+def decoder_of(model: nn.Module) -> Any:
+    """The decoder of an encoder-decoder."""
+    return getattr(model, "base_model", model).decoder
+
+
 def _walk(module: nn.Module, path: list[str]) -> Iterator[nn.Module]:
     if not path:
         yield from module.children()

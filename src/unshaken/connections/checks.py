@@ -7,6 +7,7 @@ from typing import Any
 from unshaken.connections.backbones import backbone_of, parse_layers, stacks_of
 from unshaken.connections.connection import Connection
 from unshaken.errors import IncompatibleModelError
+from unshaken.solvers import FixedPoint
 
 Problem = tuple[str, str]  # reason, cure
 
@@ -34,6 +35,21 @@ def check(model: Any, connection: Connection) -> list[Problem]:
                     "connect all depths of the shared layer: layers='all'",
                 )
             )
+    if backbone.pre_norm and connection.form == "auto" and connection.theta == 0 and connection.order == 1:
+        problems.append(
+            (
+                "its layers end in a residual sum: they are explicit Euler steps already, and nothing would change",
+                "connect them implicitly, or pass form='layer' to add the input once more",
+            )
+        )
+    if leaks_later_tokens(model, connection, {stack for stack, _ in chosen}):
+        problems.append(
+            (
+                f"{connection.solver.name} weighs all tokens of a text together, so a language model would see the "
+                "tokens it is to predict",
+                "use solver=FixedPoint(), which takes tokens one by one, or an explicit connection (theta=0)",
+            )
+        )
     attention = getattr(model.config, "_attn_implementation", None) or ""
     if connection.differentiates_twice and ("flash" in attention or "flex" in attention):
         problems.append(
@@ -53,3 +69,14 @@ def check(model: Any, connection: Connection) -> list[Problem]:
             )
             break
     return problems
+
+
+def leaks_later_tokens(model: Any, connection: Connection, stacks: set[str]) -> bool:
+    """Whether a model that predicts the next token is to be solved by weights that later tokens have a say in."""
+    from transformers.models.auto import modeling_auto
+
+    heads = set(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+    heads |= set(modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values())
+    is_causal = "decoder" in stacks or getattr(model.config, "is_decoder", False)
+    solves_apart = not connection.is_implicit or isinstance(connection.solver, FixedPoint)
+    return type(model).__name__ in heads and is_causal and not solves_apart

@@ -89,15 +89,17 @@ class Connection:
 
     @classmethod
     def im_bert(cls, layers: str | list[int] = "all", **changes: Any) -> Connection:
-        """IM-BERT as in Algorithm 1 of the paper: five steps of descent at rate 0.1, first-order gradients."""
-        return cls(
-            **{"layers": layers, "form": "layer", "solver": GradientDescent(), "gradient": Detached(), **changes}
-        )
+        """IM-BERT as in Algorithm 1 of the paper: five steps of descent at rate 0.1, first-order gradients.
+
+        Around layers that end in a residual sum it takes the increment form: h + layer(z) would double the state at
+        every layer.
+        """
+        return cls(**{"layers": layers, "solver": GradientDescent(), "gradient": Detached(), **changes})
 
     @classmethod
     def ex_bert(cls, layers: str | list[int] = "all", **changes: Any) -> Connection:
-        """EX-BERT: z = h + layer(h), the explicit relative of IM-BERT."""
-        return cls(**{"layers": layers, "form": "layer", "theta": 0.0, **changes})
+        """EX-BERT: z = h + layer(h), the explicit relative of IM-BERT, for layers that end in a LayerNorm."""
+        return cls(**{"layers": layers, "theta": 0.0, **changes})
 
     @classmethod
     def runge_kutta(cls, layers: str | list[int] = "all", order: Literal[2, 4] = 2, **changes: Any) -> Connection:

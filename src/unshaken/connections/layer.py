@@ -131,6 +131,7 @@ class ConnectedLayer(nn.Module):
     connection_step: nn.Parameter | None
     solve_record: SolveRecord | None
     solves_for_words: bool
+    decoded_tokens: Tensor | None  # (batch, seq) real tokens of a decoder that is given no mask of them
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a solve has data-dependent length, and aot_autograd rejects double backward
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -151,7 +152,12 @@ class ConnectedLayer(nn.Module):
             precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
             if precision is not None:
                 stack.enter_context(torch.autocast(device, enabled=False))
-            attention_mask = _argument(class_of(self), "attention_mask", args, kwargs)
+            mask = None
+            if connection.mask_padding:
+                attention_mask = _argument(class_of(self), "attention_mask", args, kwargs)
+                mask = token_mask(attention_mask, self.connection_mask_is_binary)
+                if self.decoded_tokens is not None and self.decoded_tokens.shape == hidden_states.shape[:2]:
+                    mask = self.decoded_tokens if mask is None else mask & self.decoded_tokens
             equation = LayerEquation(
                 call=lambda x: original(x, *args, **kwargs),
                 h=hidden_states if hidden_states.dtype == torch.float64 else hidden_states.float(),
@@ -160,7 +166,7 @@ class ConnectedLayer(nn.Module):
                 connection=connection,
                 form=self.connection_form,
                 step=connection.step if self.connection_step is None else self.connection_step,
-                mask=token_mask(attention_mask, self.connection_mask_is_binary) if connection.mask_padding else None,
+                mask=mask,
                 dropout=_Dropout(self, connection.inner_dropout_mode, hidden_states.device),
             )
             output, solution = self._connect(equation)
@@ -239,6 +245,23 @@ def token_mask(attention_mask: Any, binary: bool = False) -> Tensor | None:
     if mask.is_floating_point() and not binary:
         mask = mask > torch.finfo(mask.dtype).min / 2
     return mask.bool()
+
+
+def see_decoded_tokens(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Before a decoder runs: tell its connected layers which of its tokens are real.
+
+    A classifier on an encoder-decoder shifts its input one place to the right and gives the decoder no mask. The start
+    token is real whatever its id; padding is not, nor is the end token, which only stands there if padding follows.
+    """
+    ids, mask = kwargs.get("input_ids", args[0] if args else None), None
+    if isinstance(ids, Tensor) and kwargs.get("attention_mask") is None:
+        mask = ids != decoder.config.pad_token_id
+        if decoder.config.eos_token_id is not None:
+            mask &= ids != decoder.config.eos_token_id
+        mask[:, 0] = True
+    for layer in decoder.modules():
+        if isinstance(layer, ConnectedLayer):
+            layer.decoded_tokens = mask
 
 
 def _copy_inference_tensors(value: Any) -> Any:

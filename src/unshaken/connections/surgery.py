@@ -46,9 +46,12 @@ def disconnect(model: Any) -> Any:
     for layer in model.modules():
         if isinstance(layer, ConnectedLayer):
             del layer.connection, layer.connection_form, layer.connection_mask_is_binary
-            del layer.connection_step, layer.solve_record, layer.solves_for_words
+            del layer.connection_step, layer.solve_record, layer.solves_for_words, layer.decoded_tokens
             layer.__class__ = plain_class(type(layer))
     for module in model.modules():
+        hook = vars(module).pop("decoded_tokens_hook", None)
+        if hook is not None:
+            hook.remove()
         if vars(module).pop("cache_before_connection", False):
             module.config.use_cache = True
     del model.config.connection
