@@ -24,7 +24,7 @@ from test_html import browser, opened  # noqa: F401  # fixtures
 from unshaken import Victim
 from unshaken.attacks import AttackResults
 from unshaken.cli import main
-from unshaken.cli.attack import coloured_diff, summary_table
+from unshaken.cli.attack import coloured_diff
 from unshaken.display import Console, spreadsheet_cell, visible
 from unshaken.reports import Report
 from unshaken.reports.model_card import model_card
@@ -137,8 +137,7 @@ def test_the_commands_terminal_obeys_no_text() -> None:
 def test_what_attack_prints(hostile: Report) -> None:
     changed = result(0, "success", swapped=f"fine{ESCAPES}")
     row = replace(changed, example_id=HOSTILE, original=(f"{HOSTILE} a good film",), swaps=())
-    results = AttackResults(rows=(row, result(1, "failure")), attack=HOSTILE)
-    shown = printed(coloured_diff(HOSTILE, row, (HOSTILE, HOSTILE)), summary_table(HOSTILE, [HOSTILE], [results]))
+    shown = printed(hostile, coloured_diff(HOSTILE, row, (HOSTILE, HOSTILE)))
     assert_only_colours(shown)
     assert r"\x1b" in shown
 
