@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken.names import build, lookup, nearest, parse_options
+from unshaken.names import build, nearest, parse_options
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.dictionary import Dictionary
 
@@ -21,15 +21,13 @@ def parse_all(spec: str, table: Mapping[str, Any], *, allow_paths: bool = False)
     found = []
     for one in split(spec):
         name, _, options = one.partition(":")
-        if "." in name:
-            found.append(build("substitutions", one, table, allow_paths=allow_paths))
-        elif lookup("substitutions", name, table) == Dictionary.load and not re.match(r"\w+=", options):
+        if name.strip().lower() == "dictionary" and not re.match(r"\w+=", options):
             path, _, rest = options.partition(",")
             if not path:
                 raise UnshakenError(f"substitutions {one!r}: which file? dictionary:FILE.json")
             found.append(Dictionary.load(path, **_dictionary_options(one, rest)))
         else:
-            found.append(build("substitutions", one, table))
+            found.append(build("substitutions", one, table, allow_paths=allow_paths))
     return tuple(found)
 
 
