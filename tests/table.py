@@ -134,8 +134,22 @@ def defences() -> list[DefenceRow]:
 
 def attacks() -> list[Any]:
     """Each search with settings small enough to run on a few words; white-box ones last."""
-    from unshaken.attacks import PWWS, Beam, Exhaustive, Genetic, Greedy, HotFlip, HullAttack, Random, TextFooler
-    from unshaken.attacks.constraints import StopWords
+    from unshaken.attacks import (
+        BAE,
+        PWWS,
+        Alzantot,
+        Beam,
+        DeepWordBug,
+        Exhaustive,
+        Genetic,
+        Greedy,
+        HardLabel,
+        HotFlip,
+        HullAttack,
+        Random,
+        TextFooler,
+    )
+    from unshaken.attacks.constraints import MaxChanged, StopWords
     from unshaken.substitutions.dictionary import Dictionary
 
     entries = {
@@ -159,6 +173,10 @@ def attacks() -> list[Any]:
         Greedy(substitutions=words),
         Beam(substitutions=words, width=3, scoring="log-probability"),
         Random(substitutions=words, samples=20),
+        HardLabel(substitutions=words, samples=30),
+        DeepWordBug(substitutions=words),
+        BAE(substitutions=words, constraints=only_words),
+        Alzantot(substitutions=words, population=6, generations=4, constraints=(MaxChanged(share=0.4),)),
         HullAttack(substitutions=words, steps=3, restarts=2),
         HotFlip(substitutions=words),
     ]

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
@@ -21,8 +22,10 @@ from unshaken.attacks.constraints import (
     check,
     restrict,
 )
+from unshaken.attacks.space import Space, candidates_of
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
+from unshaken.examples import Example
 from unshaken.names import build
 from unshaken.substitutions import segment
 
@@ -76,6 +79,34 @@ def test_max_changed():
     for share in (0, 1.5):
         with pytest.raises(UnshakenError, match="share"):
             MaxChanged(share=share)
+
+
+@pytest.mark.parametrize("constraint", [NoRepeat(), MaxChanged(share=0.2), MaxChanged(share=0.3)], ids=str)
+def test_rows_and_texts_are_judged_alike(constraint):
+    """The vectorised form against the plain one, on a pair of texts, from the original, one row and many rows."""
+    premise, hypothesis = segment("a good film and a fine plot"), segment("good films are long and slow")
+    forms = (("good", "fine", "great"), ("film", "movie"), ("plot", "story"), ("good", "nice"), ("long", "slow"))
+    texts = (premise.text, hypothesis.text)
+    space = Space(
+        example=Example(id="e", texts=texts, label=0),
+        texts=texts,
+        places=((0, 1), (0, 2), (0, 6), (1, 0), (1, 3)),
+        forms=forms,
+    )
+    rng = np.random.default_rng(0)
+    rows, many = (rng.integers(space.sizes, size=(200, 5)).astype(np.int16) for _ in range(2))
+    verdicts, columns = set(), np.array([0, 0, 0, 1, 1])
+    for previous in (None, many[0], many):
+        before = [previous if previous is None or previous.ndim == 1 else previous[at] for at in range(200)]
+        plain = [
+            all(constraint.check(list(candidates_of(space, row, old)))) for row, old in zip(rows, before, strict=True)
+        ]
+        # A column that went back to the original is no candidate of its own, so only changed ones are compared.
+        whole = np.array([all((row[part] != 0).any() for part in (slice(3), slice(3, 5))) for row in rows])
+        found = constraint.check_rows(rows, previous, columns, [len(premise), len(hypothesis)])
+        assert found[whole].tolist() == np.array(plain)[whole].tolist()
+        verdicts |= set(found.tolist())
+    assert verdicts == {True, False}
 
 
 def test_part_of_speech_reads_the_context():
@@ -175,14 +206,20 @@ def test_compared_with_the_previous_or_the_original_text():
     assert SentenceSimilarity(window=None)._compared(step)[1] == "a b c X e f g h i j"
 
 
-def test_short_texts_are_not_checked_unless_asked():
-    nonsense = candidate({1: "zebra", 2: "tax", 5: "moon"})
-    assert SentenceSimilarity().check([nonsense]) == [True]
-    assert SentenceSimilarity(skip_short=False).check([nonsense]) == [False]
+def test_short_texts_have_a_threshold_of_their_own():
+    nonsense, close = candidate({1: "zebra", 2: "tax", 5: "moon"}), candidate({2: "movie"})
+    assert SentenceSimilarity().check([nonsense, close]) == [True, True]
+    assert SentenceSimilarity(short_threshold=0.84).check([nonsense, close]) == [False, True]
+    official = SentenceSimilarity(metric="jin2020", threshold=0.99, short_threshold=0.1)
+    assert official.check([nonsense, close]) == [False, True]
+    long = segment(" ".join(["a good film about the sea"] * 3))
+    assert official.check([candidate({2: "movie"}, words=long)]) == [False]  # 18 words: the full threshold
 
 
 @pytest.mark.parametrize(
-    "settings", [{"metric": "l2"}, {"window": 0}, {"compared_with": "next"}, {"threshold": 1.1}], ids=str
+    "settings",
+    [{"metric": "l2"}, {"window": 0}, {"compared_with": "next"}, {"threshold": 1.1}, {"short_threshold": 2}],
+    ids=str,
 )
 def test_bad_similarity_settings(settings):
     with pytest.raises(UnshakenError, match=next(iter(settings))):

@@ -304,3 +304,19 @@ def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     victim = bag_victim()
     ATTACK(victim, labelled(victim, TEXTS[:3]), progress=True)
     assert "accuracy under attack" in capsys.readouterr().out
+
+
+def test_substitutes_are_asked_for_once_and_together() -> None:
+    """A set that runs a model (`MaskedLM`) gets all texts of a block in one call, the first block too."""
+    calls: list[int] = []
+
+    class Counting(Dictionary):
+        def for_texts(self, texts: Any) -> Any:
+            calls.append(len(texts))
+            return super().for_texts(texts)
+
+    victim = bag_victim()
+    examples = labelled(victim, [f"a good film {number}" for number in range(70)])
+    results = Random(substitutions=Counting(entries=WORD_LIST.entries), samples=3)(victim, examples)
+    assert len(results) == 70
+    assert calls == [64, 6]

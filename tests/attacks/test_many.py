@@ -225,7 +225,11 @@ class HostWaits(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("attack", SEARCHES[:3], ids=IDS[:3])
-def test_the_host_waits_per_round_and_not_per_example(attack: Any, victims: Any) -> None:
+def test_the_host_waits_per_round_and_not_per_example(
+    attack: Any, victims: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A confirmation asks about one text alone, so it waits for each; here the search is looked at.
+    monkeypatch.setattr("unshaken.attacks.engine.confirmed", lambda reached, victim, results: results)
     victim = Victim.from_model(victims[2].model, victims[2].tokenizer, batch_tokens=1 << 20)
     victim._launch_tokens = 1 << 20  # one batch a question, as a model may wait once in each
     rounds, predict = [0], victim.predict_table

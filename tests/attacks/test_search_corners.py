@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from victims import WORD_LIST, bag_victim, labelled
 
-from unshaken.attacks import PWWS, Beam, Genetic, Greedy, SearchAttack, Targeted, Transfer, Victim
-from unshaken.attacks.constraints import Candidate, Constraint
+from unshaken.attacks import PWWS, Beam, Genetic, Greedy, SearchAttack, Targeted, TextFooler, Transfer, Victim
+from unshaken.attacks.constraints import Candidate, Constraint, SentenceSimilarity
 from unshaken.attacks.questions import Ask, Scores, Search
 from unshaken.attacks.space import Space
 from unshaken.examples import Example
@@ -154,3 +154,14 @@ def test_transfer_keeps_the_goal_and_tells_what_was_never_tried() -> None:
     assert targeted.answered == 3
     plain = Transfer(source=source, attack=PWWS(substitutions=words))(victim, examples)
     assert [row.outcome for row in plain] == ["success", "error", "failure", "skipped"]
+
+
+def test_textfooler_takes_the_best_of_the_texts_that_fool() -> None:
+    """The nearest in meaning where an encoder measures it, the most harmful where none does; never just the first."""
+    words = Dictionary(entries={"good": ["zebra", "fine", "great"]})
+    answers = {"a good film": (0.2, 0.8), "a zebra film": (0.6, 0.4), "a fine film": (0.9, 0.1), "": (0.55, 0.45)}
+    example = Example(id="e", texts=("a good film",), label=1)
+    loose = SentenceSimilarity(metric="cosine", threshold=-1, short_threshold=-1)
+    for constraints, expected in [((), "a fine film"), ((loose,), "a great film")]:
+        (row,) = TextFooler(substitutions=words, constraints=constraints)(table_victim(answers), [example])
+        assert row.adversarial == (expected,)

@@ -200,7 +200,9 @@ def test_textfooler_variants_print_their_thresholds() -> None:
         TextFooler(substitutions=WORD_LIST, variant=name).settings() for name in ("paper", "code", "textattack")
     ]
     thresholds = [next(c for c in s["constraints"] if c["name"] == "SentenceSimilarity")["threshold"] for s in settings]
-    assert thresholds[:2] == [0.7, 0.7]
+    assert thresholds[:2] == [0.5, 0.5]
+    short = [s["constraints"][2]["short_threshold"] for s in settings]
+    assert short == [0.1, 0.1, None]
     assert thresholds[2] == pytest.approx(0.840845057, abs=1e-8)
     with pytest.raises(UnshakenError, match="variant"):
         TextFooler(variant="jin")

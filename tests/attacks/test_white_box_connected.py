@@ -11,8 +11,8 @@ from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken import Connection, UnshakenError, connect
 from unshaken.attacks import HotFlip, HullAttack, Victim
-from unshaken.attacks.base import Look
 from unshaken.attacks.engine import _Engine
+from unshaken.attacks.questions import Look
 from unshaken.connections import Implicit, Phantom
 from unshaken.solvers import Anderson
 

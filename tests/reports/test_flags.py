@@ -96,6 +96,12 @@ def narrow_hull(evaluation: Evaluation) -> Evaluation:
     return replace(evaluation, model=replace(evaluation.model, training=record))
 
 
+def unconfirmed(evaluation: Evaluation) -> Evaluation:
+    *others, last = evaluation.attacks[0].results
+    assert last.outcome == "failure"
+    return change_first_run(evaluation, results=(*others, replace(last, error="not confirmed: alone it is right")))
+
+
 PLANTED = [
     ("hull-coverage", narrow_hull),
     ("inference-loop", no_white_box),
@@ -111,6 +117,7 @@ PLANTED = [
     ("miscalibration", margin_breaks_more),
     ("same-substitutions", seen_substitutions),
     ("knows-this-source", read_back),
+    ("unconfirmed", unconfirmed),
     ("truncated-substitutions", lambda item: change_first_run(item, truncated_swaps=(2, 5))),
 ]
 

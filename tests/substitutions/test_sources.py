@@ -234,6 +234,25 @@ def test_masked_lm_candidates_are_its_most_likely_words(masked_lm):
     assert MaskedLM(model=masked_lm, k=10, drop_antonyms=False).candidates(TEXTS[0], 1) == expected
 
 
+def test_masked_lm_inserts_behind_a_word(masked_lm):
+    model = BertForMaskedLM.from_pretrained(masked_lm).eval()
+    tokenizer = AutoTokenizer.from_pretrained(masked_lm)
+    inputs = tokenizer("A good [MASK] film about the sea", return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits[0, inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)]
+    ranked = tokenizer.convert_ids_to_tokens(logits.argsort(descending=True).tolist())
+    inserted = [f"good {token}" for token in ranked if token.isalpha() and token != "good"][:5]
+    options = {"model": masked_lm, "k": 5, "drop_antonyms": False}
+    assert MaskedLM(**options, edits="insert").candidates(TEXTS[0], 1) == inserted
+    replaced = MaskedLM(**options).candidates(TEXTS[0], 1)
+    both = MaskedLM(**options, edits="replace|insert")
+    assert both.for_texts(TEXTS)[0][1] == [*replaced, *inserted]
+    assert both.fingerprint != MaskedLM(**options).fingerprint
+    assert TEXTS[0].replace({1: inserted[0]}).startswith(f"A {inserted[0]} film")
+    with pytest.raises(UnshakenError, match="edit"):
+        MaskedLM(model=masked_lm, edits="merge")
+
+
 def test_masked_lm_in_batches_equals_one_at_a_time(masked_lm):
     batched = MaskedLM(model=masked_lm, k=8, batch_size=4).for_texts(TEXTS)
     single = [

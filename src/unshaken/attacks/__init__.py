@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from unshaken.attacks.alzantot import Alzantot
+from unshaken.attacks.bae import BAE
 from unshaken.attacks.base import Attack, SearchAttack
 from unshaken.attacks.beam import Beam, Greedy
+from unshaken.attacks.deep_word_bug import DeepWordBug
 from unshaken.attacks.exhaustive import Exhaustive
 from unshaken.attacks.gathering import gather
 from unshaken.attacks.genetic import Genetic
 from unshaken.attacks.goals import Goal, Targeted, Untargeted
+from unshaken.attacks.hard_label import HardLabel
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.questions import Ask, Look, Scores, Search
 from unshaken.attacks.random_swaps import Random
@@ -22,7 +26,22 @@ from unshaken.victims.base import Victim
 
 ATTACKS: dict[str, type[Attack]] = {
     attack.name: attack
-    for attack in (PWWS, Genetic, TextFooler, Exhaustive, Greedy, Beam, Random, HullAttack, HotFlip, Transfer)
+    for attack in (
+        PWWS,
+        Genetic,
+        Alzantot,
+        TextFooler,
+        BAE,
+        DeepWordBug,
+        Exhaustive,
+        Greedy,
+        Beam,
+        Random,
+        HardLabel,
+        HullAttack,
+        HotFlip,
+        Transfer,
+    )
 }
 
 
@@ -33,16 +52,20 @@ def find_attack(attack: Attack | str) -> Attack:
 
 __all__ = [
     "ATTACKS",
+    "BAE",
     "PWWS",
+    "Alzantot",
     "Ask",
     "Attack",
     "AttackResult",
     "AttackResults",
     "Beam",
+    "DeepWordBug",
     "Exhaustive",
     "Genetic",
     "Goal",
     "Greedy",
+    "HardLabel",
     "HotFlip",
     "HullAttack",
     "Look",

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from unshaken.attacks.confirming import confirmed
 from unshaken.attacks.constraints import check, restrict
 from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.flight import Flight
@@ -98,7 +99,9 @@ class _Engine:
         self.victim = victim
         self.frozen = frozen
         self.in_flight = in_flight
-        self._checks = attack.checks
+        self._row_checks = [found for found in attack.checks if found.reads_rows]
+        self._text_checks = [found for found in attack.checks if not found.reads_rows]
+        self._ready: dict[str, Space] = {}  # set up to see whether there is any effect, for the first block
         self._assembler: TokenAssembler | None = None
         self._first = first
         self._has_answered = has_answered
@@ -118,7 +121,8 @@ class _Engine:
         alone = list(examples)
         if self._assembler and isinstance(self.victim, ModelVictim) and ManySearches.serves(self.attack):
             together = ManySearches(self.attack, self.victim, self._assembler, self._spaces)
-            yield from together.results(examples, self.in_flight)
+            for result in together.results(examples, self.in_flight):
+                yield from confirmed(self.attack.goal.reached, self.victim, [result])
             self._has_answered |= together.answered
             alone = together.left
         yield from self._one_by_one(alone)
@@ -134,7 +138,7 @@ class _Engine:
             for cohort in cohorts:
                 cohort.refill(waiting, size)
                 cohort.ask()
-            while any(cohort.flights for cohort in cohorts):
+            while any(cohort.is_busy for cohort in cohorts):
                 for cohort in cohorts:
                     yield from cohort.take_answers()
                     cohort.refill(waiting, size)
@@ -150,6 +154,8 @@ class _Engine:
 
     def _spaces(self, examples: Sequence[Example]) -> list[Space]:
         """The search spaces of some examples: visible words outside frozen columns that have allowed substitutes."""
+        if all(example.id in self._ready for example in examples):
+            return [self._ready.pop(example.id) for example in examples]
         texts = [example.texts for example in examples]
         visible = self._visible(texts)
         words = [tuple(segment(text) for text in row) for row in texts]
@@ -160,8 +166,12 @@ class _Engine:
             self.attack.constraints,
             [words[row][column] for row, column in places],
             [
-                _only(self.attack.substitutions.for_text(words[row][column]), visible[row] and visible[row][column])
-                for row, column in places
+                _only(found, visible[row] and visible[row][column])
+                for found, (row, column) in zip(
+                    self.attack.substitutions.for_texts([words[row][column] for row, column in places]),
+                    places,
+                    strict=True,
+                )
             ],
             [column for _, column in places],
         )
@@ -185,6 +195,7 @@ class _Engine:
 
     def _require_effect(self) -> None:
         spaces = self._spaces(self._first)
+        self._ready = {space.example.id: space for space in spaces}
         if any(space.word_count for space in spaces) and not any(map(len, spaces)):
             raise UnshakenError(
                 f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of the "
@@ -213,21 +224,26 @@ class _Engine:
 
     def check(self, flights: Sequence[Flight]) -> None:
         """Set which rows of the open questions the constraints allow, in one batch over all examples."""
-        if not self._checks:
+        if not self._row_checks and not self._text_checks:
             return
         candidates: list[Candidate] = []
         owners: list[tuple[Flight, int]] = []
         for flight in flights:
             rows, previous = flight.ask.rows, flight.ask.previous
-            flight.allowed = np.ones(len(rows), bool)
-            for number in range(len(rows)):
-                if (rows[number] == PROBE).any() or not rows[number].any():
-                    continue
+            # A blotted word is no text, and the text itself is never refused.
+            free = (rows == PROBE).any(1) | ~rows.any(1)
+            checked = ~free
+            columns = np.array([column for column, _ in flight.space.places])
+            words = [len(of_column) for of_column in flight.space.words]
+            for constraint in self._row_checks:
+                checked &= constraint.check_rows(rows, previous, columns, words)
+            flight.allowed = checked | free
+            for number in np.flatnonzero(checked).tolist() if self._text_checks else ():
                 before = previous if previous is None or previous.ndim == 1 else previous[number]
                 for candidate in candidates_of(flight.space, rows[number], before):
                     candidates.append(candidate)
                     owners.append((flight, number))
-        for (flight, number), passes in zip(owners, check(self._checks, candidates), strict=True):
+        for (flight, number), passes in zip(owners, check(self._text_checks, candidates), strict=True):
             assert flight.allowed is not None
             flight.allowed[number] &= passes
 
@@ -258,14 +274,17 @@ class _Engine:
         return table.rows(np.repeat(np.arange(len(chosen)), counts), choices).split(counts)
 
     def answer(
-        self, questions: Sequence[Rows | list[Texts]], looked_into: Sequence[Flight]
-    ) -> list[np.ndarray | Exception]:
+        self,
+        questions: Sequence[Rows | list[Texts]],
+        looked_into: Sequence[Flight],
+        finished: Sequence[AttackResult],
+    ) -> tuple[list[np.ndarray | Exception], list[AttackResult]]:
         """Everything that runs the model, in one place: where there is a worker, it is the only one to touch it."""
         if looked_into:
             looks = [Look(flight.space, flight.ask.rows[0], flight.ask.look) for flight in looked_into]
             for flight, seen in zip(looked_into, self.attack.inspect(self.victim, looks), strict=True):
                 flight.inspection = seen
-        return self.predict(questions)
+        return self.predict(questions), confirmed(self.attack.goal.reached, self.victim, finished)
 
     def predict(self, questions: Sequence[Rows | list[Texts]]) -> list[np.ndarray | Exception]:
         """Answer all questions in one go; where that fails, one by one, so that only the guilty examples fail."""
@@ -277,6 +296,8 @@ class _Engine:
         return [answer for question in questions for answer in self.predict([question])]
 
     def _answers(self, questions: Sequence[Rows | list[Texts]]) -> list[np.ndarray | Exception]:
+        if not questions:
+            return []
         filled = [question for question in questions if len(question)]
         if not filled:
             answers = np.empty((0, self.victim.num_labels), np.float32)
@@ -302,37 +323,42 @@ class _Cohort:
         self.engine = engine
         self.worker = worker
         self.flights: list[Flight] = []
-        self._pending: Future[list[np.ndarray | Exception]] | None = None
+        self._finished: list[AttackResult] = []  # to be confirmed with the next question
+        self._pending: Future[tuple[list[np.ndarray | Exception], list[AttackResult]]] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.flights or self._finished)
 
     def refill(self, waiting: Iterator[Flight], size: int) -> None:
         self.flights.extend(itertools.islice(waiting, size - len(self.flights)))
 
     def ask(self) -> None:
-        if not self.flights:
+        if not self.is_busy:
             return
         self.engine.check(self.flights)
         questions = [flight.question() for flight in self.flights]
         prepared = self.engine.encode(self.flights, questions)
         looked_into = [flight for flight in self.flights if flight.ask.look]
         if self.worker is not None:
-            self._pending = self.worker.submit(self.engine.answer, prepared, looked_into)
+            self._pending = self.worker.submit(self.engine.answer, prepared, looked_into, self._finished)
         else:
             self._pending = Future()
-            self._pending.set_result(self.engine.answer(prepared, looked_into))
+            self._pending.set_result(self.engine.answer(prepared, looked_into, self._finished))
 
     def take_answers(self) -> Iterator[AttackResult]:
-        if not self.flights or self._pending is None:
+        if not self.is_busy or self._pending is None:
             return
-        answers = self._pending.result()
+        answers, results = self._pending.result()
         self.engine.require_any_answer(answers)
         for flight, answer in zip(self.flights, answers, strict=True):
             if isinstance(answer, Exception):
                 flight.fail(" ".join(str(answer).split()) or type(answer).__name__)
             else:
                 flight.answer(answer)
-        finished = [flight.result for flight in self.flights if flight.result is not None]
+        self._finished = [flight.result for flight in self.flights if flight.result is not None]
         self.flights = [flight for flight in self.flights if flight.result is None]
-        yield from finished
+        yield from results
 
 
 def _only(choices: list[list[str]], positions: Sequence[int] | None) -> list[list[str]]:

@@ -35,6 +35,8 @@ class AttackResult:
         similarity: Similarity of adversarial and original texts, where a constraint measured it.
         words: Words in the columns the attack may change.
         seconds: From start to end; examples overlap, so they do not add up to the time of the run.
+        error: What went wrong: why there is no answer ("error"), or that the victim did not confirm what the search
+            found ("failure").
     """
 
     example_id: str
@@ -59,6 +61,11 @@ class AttackResult:
         from unshaken.attacks.display import result_html
 
         return result_html(self)
+
+    @property
+    def unconfirmed(self) -> bool:
+        """A success in the search that the victim, asked about the text alone, did not bear out; it was withstood."""
+        return self.outcome == "failure" and self.error is not None
 
     @classmethod
     def from_dict(cls, values: Any, where: str = "an attack result") -> AttackResult:
@@ -128,6 +135,11 @@ class AttackResults(Sequence[AttackResult]):
         return self.tally("error")
 
     @property
+    def unconfirmed(self) -> int:
+        """Successes of the search that did not hold when asked about alone; they count as withstood."""
+        return sum(row.unconfirmed for row in self.rows)
+
+    @property
     def attacked(self) -> int:
         """Examples the victim had right: the denominator of the success rate."""
         return self.tally("success", "failure")
@@ -180,6 +192,7 @@ class AttackResults(Sequence[AttackResult]):
             "attack": self.attack,
             "examples": len(self),
             "errors": self.errors,
+            "unconfirmed": self.unconfirmed,
             "clean_accuracy": _rounded(self.clean_accuracy),
             "accuracy_under_attack": _rounded(self.accuracy_under_attack),
             "success_rate": _rounded(self.success_rate),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unshaken.attacks.base import Attack
+from unshaken.attacks.confirming import confirmed
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.results import AttackResult, AttackResults, Outcome
 from unshaken.attacks.storage import derived_results
@@ -74,7 +75,7 @@ class Transfer(Attack):
             after = victim.log_probabilities([row.adversarial or row.original for row in found])
             seconds = (time.perf_counter() - started) / max(1, len(found))
             rows = tuple(self._tried(*parts, seconds) for parts in zip(found, before, after, strict=True))
-            results = replace(empty, rows=rows)
+            results = replace(empty, rows=tuple(confirmed(self.goal_reached, victim, rows)))
             write(results)
         return results
 

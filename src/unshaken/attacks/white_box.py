@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Targeted
-from unshaken.attacks.questions import Ask, Look, Scores, Search
+from unshaken.attacks.questions import Ask, Look, Scores, Search, ask_one_by_one, ask_prefixes
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import Hull
@@ -111,18 +111,22 @@ class HullGradientAttack(SearchAttack):
 
 @dataclass(frozen=True, kw_only=True)
 class HullAttack(HullGradientAttack):
-    """Climb the loss over mixtures of substitutes, then take the heaviest one of each word and ask the victim about it.
+    """Climb the loss over mixtures of substitutes, then put in the heaviest one of each word, the surest words first.
 
     Paper: Dong et al. 2021 (ASCC), section 3; RIFT evaluates with it. There the mixture itself is the adversary; here
-        only a real text counts, verified by a query.
+        only a real text counts. A mixture is no text, and the text of all heaviest substitutes often lies far from it:
+        texts on the way there are asked about too, word by word in the order of their weight, and then texts drawn in
+        proportion to the weights.
     Relations: `defences.ASCC` trains against the same inner search.
-    Cost: `steps` forward and backward passes and one query a restart. Passes with gradients do not count as queries.
+    Cost: `steps` forward and backward passes and up to as many queries as there are words and draws, a restart. Passes
+        with gradients do not count as queries.
 
     Args:
         steps: Inner steps of Adam.
         learning_rate: Of Adam on the mixing logits.
         sparsity: Weight of the entropy that drives mixtures towards real words.
-        restarts: How often to start anew, from other random weights.
+        restarts: Points to climb from: near the centre of the hull (official), then anywhere in it.
+        draws: Texts drawn from each mixture.
         space: Where embeddings are mixed: after the embedding block's LayerNorm (official), or word vectors before it.
 
     Example:
@@ -134,26 +138,36 @@ class HullAttack(HullGradientAttack):
     steps: int = 10  # ASCC and RIFT, official code
     learning_rate: float = 1.0  # official code, BERT
     sparsity: float = 15.0  # official code; ASCC paper: 10
-    restarts: int = 1
+    restarts: int = 4
+    draws: int = 24
     space: Literal["embedding_output", "word"] = "embedding_output"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.restarts < 1:
-            raise UnshakenError(f"restarts is {self.restarts}; it must be at least 1")
+        if self.restarts < 1 or self.draws < 0:
+            raise UnshakenError(f"restarts is {self.restarts}, draws {self.draws}; at least 1, and at least 0")
         self._ascent()
 
     def _ascent(self) -> HullSearch:
         return HullSearch(steps=self.steps, learning_rate=self.learning_rate, sparsity=self.sparsity, space=self.space)
 
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
-        for restart in range(self.restarts):
-            seen: Scores = yield Ask(rows=space.clean[None], look=restart + 1)
-            weights: np.ndarray = seen.inspection
-            row = np.where(np.isfinite(weights).any(1), weights.argmax(1), 0).astype(np.int16)
-            scores = yield Ask(rows=row[None])
-            if scores.success[0]:
-                return row
+        ask = ask_one_by_one if self.checks else ask_prefixes
+        for start in range(self.restarts):
+            seen: Scores = yield Ask(rows=space.clean[None], look=start + 1)
+            weights: np.ndarray = seen.inspection  # (positions, choices), -inf where the hull has no such choice
+            choices = 1 + weights[:, 1:].argmax(1)
+            heaviest = weights[np.arange(len(space)), choices]
+            reached = np.flatnonzero(np.isfinite(heaviest))
+            lead = heaviest[reached] - weights[reached, 0]  # over the word itself
+            order = reached[np.argsort(-lead, kind="stable")]
+            found = yield from ask(space, space.clean, order, choices[order])
+            if found is not None:
+                return found
+            rows = drawn_from(weights, space.sizes, self.draws, rng)
+            scores = yield Ask(rows=rows, in_order=True)
+            if scores.success.any():
+                return np.asarray(rows[scores.success.argmax()])
         return None
 
     def _look(
@@ -165,11 +179,12 @@ class HullAttack(HullGradientAttack):
         matches: Sequence[tuple[int, int, int, int, int]],
         looks: Sequence[Look],
     ) -> Tensor:
-        ascent = self._ascent()
+        ascent, salt = self._ascent(), (self.seed, looks[0].number)
+        near_centre = looks[0].number == 1
         found = ascent(
             victim.model,
             hull,
-            ascent.first_guess(hull, victim.max_length, (self.seed, looks[0].number)),
+            ascent.first_guess(hull, victim.max_length, salt) if near_centre else hull.noise(salt),
             lambda: victim.model(**inputs).logits,
             lambda logits: self.gain(logits, labels),
             inputs["input_ids"].numel(),
@@ -184,13 +199,18 @@ class HotFlip(HullGradientAttack):
     With g the gradient of the loss at the embeddings of the text so far, a substitute promises g . (e_new - e_now),
     summed over its pieces. The promise is the gradient at a vertex of the hull.
 
-    Paper: Ebrahimi et al. 2018, section 4, with word substitutions; the swap that promises most is kept even where the
-        query says that it did not help, as in the paper's greedy search.
+    Paper: Ebrahimi et al. 2018, section 4, with word substitutions; the best swap is kept even where the query says
+        that it did not help, as in the paper's greedy search. A first-order promise often lies, so the `asked` best
+        promises are put to the victim, and what it answers decides. Swaps are never undone, so a path can lead
+        nowhere; then texts are drawn, words with a high promise more often. `asked=1, draws=0` is the paper's.
     Relations: Much cheaper than `Greedy`, which asks about every substitute, and weaker where the loss is not linear.
-    Cost: One forward and backward pass and one query a swap. Passes with gradients do not count as queries.
+    Cost: One forward and backward pass and `asked` queries a swap, then `draws` queries. Passes with gradients do not
+        count as queries.
 
     Args:
         most: Most swaps; as many as there are words where None.
+        asked: How many of the best promises the victim is asked about before a swap.
+        draws: Texts drawn by the first promises where swap after swap led nowhere; 0 is the paper's.
 
     Example:
         >>> HotFlip()(victim, examples)
@@ -200,21 +220,41 @@ class HotFlip(HullGradientAttack):
     citation: ClassVar[tuple[str, ...]] = ("ebrahimi-etal-2018-hotflip",)
 
     most: int | None = None
+    asked: int = 8
+    draws: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.asked < 1 or self.draws < 0:
+            raise UnshakenError(f"asked is {self.asked}, draws {self.draws}; at least 1, and at least 0")
 
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
         row = space.clean
         for step in range(min(len(space), self.most or len(space))):
             seen: Scores = yield Ask(rows=row[None], look=step + 1)
+            if step == 0:
+                at_first = seen.inspection
             promises: np.ndarray = np.where((row == 0)[:, None], seen.inspection, -np.inf)
             promises[:, 0] = -np.inf
-            position, choice = np.unravel_index(int(promises.argmax()), promises.shape)
-            if not np.isfinite(promises[position, choice]):
-                return None
-            previous, row = row, space.with_choice(row, int(position), int(choice))
-            scores = yield Ask(rows=row[None], previous=previous)
-            if scores.success[0]:
-                return row
-        return None
+            order = np.argsort(-promises, axis=None, kind="stable")[: int(np.isfinite(promises).sum())]
+            taken = None
+            for first in range(0, len(order), self.asked):  # the next best ones where constraints refuse all of these
+                positions, choices = np.unravel_index(order[first : first + self.asked], promises.shape)
+                rows = np.repeat(row[None], len(positions), axis=0)
+                rows[np.arange(len(rows)), positions] = choices
+                scores = yield Ask(rows=rows, previous=row)
+                winner = scores.winner()
+                if winner is not None:
+                    return np.asarray(rows[winner])
+                if np.isfinite(scores.values).any():
+                    taken = rows[scores.best()]
+                    break
+            if taken is None:
+                break
+            row = taken
+        rows = drawn_from(_chances(at_first), space.sizes, self.draws, rng)
+        scores = yield Ask(rows=rows, in_order=True)
+        return np.asarray(rows[scores.success.argmax()]) if scores.success.any() else None
 
     def _look(
         self,
@@ -238,6 +278,25 @@ class HotFlip(HullGradientAttack):
         refuse_blind_words(gradient, at_logits)
         promises: Tensor = gradient - (gradient * weights).sum(-1, keepdim=True)
         return promises.detach()
+
+
+def _chances(promises: np.ndarray) -> np.ndarray:
+    """Weights to draw by: the softmax of each word's promises over twice their usual size. (positions, choices)"""
+    reached = np.isfinite(promises)
+    usual = np.abs(promises[reached]).mean() if reached.any() else 1.0
+    best = promises.max(1, keepdims=True, where=reached, initial=-np.inf)
+    with np.errstate(invalid="ignore"):  # words without any promise: -inf less -inf
+        return np.where(reached, np.exp((promises - best) / max(2 * usual, 1e-12)), -np.inf)
+
+
+def drawn_from(weights: np.ndarray, sizes: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Texts with each word drawn in proportion to its weights, uniformly where it has none. (count, positions)"""
+    chances = np.where(np.isfinite(weights), weights, 0.0)  # (positions, choices)
+    uniform = np.arange(weights.shape[1]) < sizes[:, None]
+    chances = np.where(chances.sum(1, keepdims=True) > 0, chances, uniform)
+    reached = np.cumsum(chances, axis=1) / chances.sum(1, keepdims=True)
+    rows = (rng.random((count, len(weights), 1)) >= reached).sum(2)
+    return np.asarray(np.minimum(rows, sizes - 1).astype(np.int16))
 
 
 def _match(hull: Hull, spaces: Sequence[Space]) -> list[tuple[int, int, int, int, int]]:

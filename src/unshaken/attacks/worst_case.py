@@ -94,7 +94,9 @@ def _worst(found: Sequence[AttackResult]) -> AttackResult:
     rank = {"success": 0, "skipped": 1, "failure": 2, "error": 3}
     # Of failures, the one that left the true label the least probability came nearest.
     worst = min(found, key=lambda row: (rank[row.outcome], (row.score_after or 0.0) * (row.outcome == "failure")))
-    totals = {name: sum(getattr(row, name) for row in found) for name in ("queries", "rows", "seconds")}
+    totals: dict[str, Any] = {name: sum(getattr(row, name) for row in found) for name in ("queries", "rows", "seconds")}
+    if worst.outcome == "failure":  # what any of the attacks did not get confirmed stays told
+        totals["error"] = next((row.error for row in found if row.unconfirmed), None)
     return replace(worst, **totals)
 
 

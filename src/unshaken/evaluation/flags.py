@@ -31,9 +31,10 @@ FLAGS = {
     "knows-this-source": "the model's reader maps the attack's words back before the model sees them",
     "hull-coverage": "training searched fewer substitutes than the attacks may write",
     "truncated-substitutions": "the attack spent swaps on words the model never sees",
+    "unconfirmed": "texts that fooled the model in the search did not when asked about alone; they count as withstood",
     "few-seeds": "one training run says little about the method: seeds often differ by more than methods",
 }
-SEARCH_SIZES = {"population", "generations", "beam_width", "width", "steps", "restarts"}
+SEARCH_SIZES = {"population", "generations", "beam_width", "width", "steps", "restarts", "asked", "samples"}
 BUDGETS = SEARCH_SIZES | {"query_budget", "time_budget"}
 ENOUGH_SEEDS = 3
 MOSTLY_UNKNOWN = 0.2  # of the tokens; a subword tokenizer in its own language is far below
@@ -104,6 +105,7 @@ def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
             yield _budget(evaluation, run, subject)
             yield _truncated(run, subject)
             yield _known_source(evaluation, run, subject)
+            yield _unconfirmed(run, subject)
             if _trait(run, "needs_scores"):
                 yield _miscalibration(evaluation, run, subject)
 
@@ -339,6 +341,15 @@ def _truncated(run: AttackRun, subject: str) -> Check:
     if not unseen:
         return _clear(flag, subject, evidence)
     return _raised(flag, subject, evidence, "raise max_length, or restrict the attack to the words the model reads")
+
+
+def _unconfirmed(run: AttackRun, subject: str) -> Check:
+    flag, count = "unconfirmed", sum(result.unconfirmed for result in run.results)
+    evidence = f"{count} of {_successes(run) + count} successes of the search were not confirmed"
+    if not count:
+        return _clear(flag, subject, evidence)
+    settle = "attack in float32, see to what makes answers depend on the batch or on chance, and attack again"
+    return _raised(flag, subject, evidence, settle)
 
 
 def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:

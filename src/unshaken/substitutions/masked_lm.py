@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from unshaken.errors import UnshakenError
+from unshaken.names import nearest
 from unshaken.substitutions.base import Substitutions, content_hash
 from unshaken.substitutions.function_words import is_function_word
 from unshaken.substitutions.wordnet import table as wordnet_table
 from unshaken.substitutions.words import Words, join
 
+EDITS = ("replace", "insert")
 CACHED = 1 << 15  # masked contexts whose predictions are kept
 
 
@@ -25,7 +27,7 @@ class MaskedLM(Substitutions):
     `SentenceSimilarity`, as the paper does.
 
     Paper: Garg and Ramakrishnan 2020, "BAE: BERT-based Adversarial Examples for Text Classification", section 3
-        (replace, BAE-R; the 50 most likely tokens).
+        (replace, BAE-R, and insert, BAE-I; the 50 most likely tokens).
     Relations: Open in vocabulary, unlike a dictionary, and different at every position.
     Cost: One model pass for each content word, batched over the positions of all texts; repeated contexts are free.
 
@@ -35,6 +37,8 @@ class MaskedLM(Substitutions):
         window: Words on either side that the model reads.
         drop_antonyms: Leave out WordNet's antonyms of the word, which fit any context where the word does.
         batch_size: Masked texts a pass.
+        edits: "replace" the word, or "insert" one behind it: "good" becomes "good old". From the command line, joined
+            by "|".
 
     Example:
         >>> MaskedLM(model="google-bert/bert-base-uncased", k=5).for_text(segment("a good film"))
@@ -47,14 +51,21 @@ class MaskedLM(Substitutions):
     window: int = 48
     drop_antonyms: bool = True
     batch_size: int = 32
+    edits: Sequence[str] = ("replace",)
 
     def __post_init__(self) -> None:
-        if self.k < 1 or self.window < 1 or self.batch_size < 1:
-            raise UnshakenError(f"{self}: k, window and batch_size are at least 1")
+        edits = tuple(self.edits.split("|")) if isinstance(self.edits, str) else tuple(self.edits)
+        object.__setattr__(self, "edits", edits)
+        for edit in edits:
+            if edit not in EDITS:
+                raise UnshakenError(f"unknown edit {edit!r}; {nearest(edit, EDITS)}")
+        if not edits or self.k < 1 or self.window < 1 or self.batch_size < 1:
+            raise UnshakenError(f"{self}: k, window and batch_size are at least 1, and so are the edits")
 
     @property
     def provenance(self) -> str:
-        return f"masked LM {self.model} (k={self.k}, window={self.window}, drop_antonyms={self.drop_antonyms})"
+        edits = "" if self.edits == ("replace",) else f", {' and '.join(self.edits)}"
+        return f"masked LM {self.model} (k={self.k}, window={self.window}, drop_antonyms={self.drop_antonyms}{edits})"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -64,7 +75,8 @@ class MaskedLM(Substitutions):
         for key, weights in sorted(self._loaded[0].state_dict().items()):
             digest.update(key.encode())
             digest.update(weights.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return content_hash([str((self.k, self.window, self.drop_antonyms)), digest.hexdigest()])
+        inserts = [] if self.edits == ("replace",) else list(self.edits)
+        return content_hash([str((self.k, self.window, self.drop_antonyms)), digest.hexdigest(), *inserts])
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
@@ -96,17 +108,28 @@ class MaskedLM(Substitutions):
         return [[next(found) for _ in range(len(words))] for words in texts]
 
     def _at(self, places: Sequence[tuple[Words, int]]) -> list[list[str]]:
-        masked = [self._masked(words, at) if _is_content(words[at]) else None for words, at in places]
-        self._predict([text for text in dict.fromkeys(masked) if text is not None and text not in self._known])
+        open_places = {place for place, (words, at) in enumerate(places) if _is_content(words[at])}
+        masked = {
+            (place, edit): self._masked(*places[place], edit) for place in sorted(open_places) for edit in self.edits
+        }
+        self._predict([text for text in dict.fromkeys(masked.values()) if text not in self._known])
         return [
-            [word for word in self._known[text] if self._is_allowed(words[at], word)][: self.k] if text else []
-            for text, (words, at) in zip(masked, places, strict=True)
+            [form for edit in self.edits for form in self._forms(words[at], edit, masked[place, edit])]
+            if place in open_places
+            else []
+            for place, (words, at) in enumerate(places)
         ]
 
-    def _masked(self, words: Words, position: int) -> str:
+    def _forms(self, word: str, edit: str, masked: str) -> list[str]:
+        found = [other for other in self._known[masked] if self._is_allowed(word, other)][: self.k]
+        return found if edit == "replace" else [f"{word} {other}" for other in found]
+
+    def _masked(self, words: Words, position: int, edit: str) -> str:
         start = max(0, position - self.window)
         part = words.part(start, position + self.window + 1)
-        return part.replace({position - start: self._loaded[1].mask_token}, carry_case=False)
+        mask: str = self._loaded[1].mask_token
+        form = mask if edit == "replace" else f"{words[position]} {mask}"
+        return part.replace({position - start: form}, carry_case=False)
 
     def _predict(self, texts: Sequence[str]) -> None:
         import torch

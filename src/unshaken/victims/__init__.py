@@ -1,5 +1,6 @@
 """Classifiers under attack: texts in, log-probabilities out."""
 
+from unshaken.victims.averaged import Averaged
 from unshaken.victims.base import Texts, Victim
 
-__all__ = ["Texts", "Victim"]
+__all__ = ["Averaged", "Texts", "Victim"]

@@ -62,6 +62,10 @@ class Victim(ABC):
             return np.empty((0, self.num_labels), np.float32)
         return checked(self._predict(texts), len(texts), self.num_labels, self.name)
 
+    def answer_alone(self, texts: Texts) -> np.ndarray:
+        """Log-probabilities of one text by itself, as exactly as the victim can say them. (classes,)"""
+        return np.asarray(self.log_probabilities([texts])[0])
+
     @staticmethod
     def from_pretrained(
         path_or_name: str | Path,
@@ -203,6 +207,27 @@ class Victim(ABC):
         raise UnshakenError(
             f"{type(anything).__name__} is no classifier: give a model, a pipeline, a path or a function"
         )
+
+    @staticmethod
+    def from_labels(
+        function: Callable[[list[Any]], Any], num_labels: int, *, name: str | None = None, batch_size: int = 256
+    ) -> Victim:
+        """Any function from a list of texts (or of pairs) to labels: an API that gives decisions only.
+
+        Attack it with `HardLabel`; other searches have no score to climb.
+        """
+        name = name or str(getattr(function, "__name__", type(function).__name__))
+
+        def decisions(texts: list[Any]) -> np.ndarray:
+            labels = np.asarray(function(texts))
+            if labels.shape != (len(texts),) or not np.isin(labels, range(num_labels)).all():
+                raise UnshakenError(
+                    f"{name} returned {labels.tolist()!r:.80} for {len(texts)} texts; expected a label for each, 0 to "
+                    f"{num_labels - 1}"
+                )
+            return np.asarray(np.eye(num_labels)[labels])
+
+        return CallableVictim(decisions, num_labels, name=name, batch_size=batch_size)
 
     @staticmethod
     def from_sklearn(pipeline: Any, *, name: str | None = None, batch_size: int = 4096) -> Victim:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ class ModelVictim(Victim):
         self.scoring_dtype = _dtype(scoring_dtype)
         self._takes_types = "token_type_ids" in tokenizer.model_input_names
         self._fingerprint: tuple[int, str] | None = None  # with the weights' version, as training goes on
+        self._exact: tuple[int, Any] | None = None  # a float32 copy, also with the version
         self.notes: dict[Any, Any] = {}  # what white-box attacks keep for the next batch
         self._shortcut = None if compile else FirstTokenOnly.of(model, self._sample())
 
@@ -107,9 +109,13 @@ class ModelVictim(Victim):
         return victim
 
     @property
+    def _version(self) -> int:
+        return sum(parameter._version for parameter in self.model.parameters())
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256 of weights, configuration and tokenizer; hashed again only where the weights were changed."""
-        version = sum(parameter._version for parameter in self.model.parameters())
+        version = self._version
         if self._fingerprint is None or self._fingerprint[0] != version:
             digest = fingerprint(self.model, self.tokenizer)
             digest.update(str(self.max_length).encode())
@@ -184,6 +190,22 @@ class ModelVictim(Victim):
                     sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
                 )
             yield
+
+    def answer_alone(self, texts: Texts) -> np.ndarray:
+        """Tokenised from the string and passed by itself, in float32 (or float64, as the model is), no shortcut."""
+        row = self.encode([texts])
+        inputs = self._inputs(_OnDevice(row, self.device, self.tokenizer.pad_token_id).batch(0, 1))
+        with torch.no_grad():
+            logits = self._exact_model()(**inputs).logits
+        return np.asarray(checked(log_softmax(logits.cpu().numpy()), 1, self.num_labels, self.name)[0])
+
+    def _exact_model(self) -> Any:
+        """The model itself, or its float32 copy where it answers in half precision."""
+        if self.model.dtype in (torch.float32, torch.float64):
+            return self.model
+        if self._exact is None or self._exact[0] != self._version:
+            self._exact = (self._version, copy.deepcopy(self.model).float())
+        return self._exact[1]
 
     def batches(self, rows: Rows) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """The same batches for passes of one's own (gradients): row numbers and model inputs."""

@@ -5,7 +5,8 @@ An attack asks in two places:
 1. Before the search, once for each text: `restrict` takes the substitutes of every position and gives back those that
    all constraints allow. A position without substitutes is not attacked.
 2. During the search, for whole candidate texts: `check` says which of many candidates, of any number of examples, are
-   allowed. Cheap constraints come first in `constraints`; a candidate that one refuses never reaches the next.
+   allowed. Cheap constraints come first in `constraints`; a candidate that one refuses never reaches the next. Those
+   that need not see the text (`check_rows`) come before all others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
+
+import numpy as np
 
 from unshaken.substitutions.words import Words
 
@@ -64,6 +67,26 @@ class Constraint(ABC):
     def check(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Which candidate texts are allowed."""
         return [True] * len(candidates)
+
+    def check_rows(
+        self, rows: np.ndarray, previous: np.ndarray | None, columns: np.ndarray, words: Sequence[int]
+    ) -> np.ndarray:
+        """The same for many rows of one example at once: optional, for constraints that need not see the text.
+
+        Args:
+            rows: Candidates as choices, (n, positions); 0 keeps a word.
+            previous: The row they were made from, or one for each; none where it was the original.
+            columns: The column of each position.
+            words: How many words each column has.
+
+        Returns:
+            (n,) booleans.
+        """
+        raise NotImplementedError(f"{self.name} looks at texts")
+
+    @property
+    def reads_rows(self) -> bool:
+        return type(self).check_rows is not Constraint.check_rows
 
 
 def restrict(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+import numpy as np
+
 from unshaken.attacks.constraints.base import Candidate, Choices, Constraint
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.function_words import is_function_word
@@ -76,6 +78,13 @@ class NoRepeat(Constraint):
     def check(self, candidates: Sequence[Candidate]) -> list[bool]:
         return [all(c.swaps.get(at) == word for at, word in c.previous.items()) for c in candidates]
 
+    def check_rows(
+        self, rows: np.ndarray, previous: np.ndarray | None, columns: np.ndarray, words: Sequence[int]
+    ) -> np.ndarray:
+        if previous is None:
+            return np.ones(len(rows), bool)
+        return np.asarray(((previous == 0) | (rows == previous)).all(1))
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaxChanged(Constraint):
@@ -106,6 +115,12 @@ class MaxChanged(Constraint):
 
     def check(self, candidates: Sequence[Candidate]) -> list[bool]:
         return [len(candidate.swaps) <= self.most(len(candidate.original)) for candidate in candidates]
+
+    def check_rows(
+        self, rows: np.ndarray, previous: np.ndarray | None, columns: np.ndarray, words: Sequence[int]
+    ) -> np.ndarray:
+        kept = [(rows[:, columns == at] != 0).sum(1) <= self.most(count) for at, count in enumerate(words)]
+        return np.asarray(np.all(kept, axis=0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,57 @@
+"""`unshaken augment`: perturbed copies of a file's texts, without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from unshaken.examples import Example, Examples
+
+
+def augment(
+    file: Annotated[Path, typer.Argument(help="Labelled texts: CSV, TSV, JSON, JSONL or Parquet.")],
+    out: Annotated[Path, typer.Option(help="The JSONL file to write.")] = Path("augmented.jsonl"),
+    substitutions: Annotated[str, typer.Option(help="wordnet, typos, or dictionary:path=FILE.")] = "wordnet",
+    constraint: Annotated[
+        list[str] | None, typer.Option(help="What a copy must satisfy: stop-words, similarity:threshold=0.9.")
+    ] = None,
+    copies: Annotated[int, typer.Option(min=1, help="Copies of each text.")] = 1,
+    share: Annotated[float, typer.Option(help="Share of the words with substitutes that a copy changes.")] = 0.2,
+    keep: Annotated[bool, typer.Option("--keep", help="Write the texts themselves too.")] = False,
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Texts drawn from the file.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the texts drawn and of the copies.")] = 0,
+) -> None:
+    """Write perturbed copies of texts: other words for the same thing, or typing errors, drawn at random.
+
+    No model is asked, so these are not adversarial: `unshaken attack` finds those.
+    """
+    from unshaken.attacks.augmenting import augment as copies_of
+    from unshaken.attacks.constraints import CONSTRAINTS
+    from unshaken.attacks.results import json_line
+    from unshaken.display import Console
+    from unshaken.files import atomic_writer
+    from unshaken.names import build
+    from unshaken.substitutions import SUBSTITUTIONS
+    from unshaken.tasks import load_examples
+
+    chosen = build("substitutions", substitutions, SUBSTITUTIONS)
+    constraints = [build("constraint", spec, CONSTRAINTS) for spec in constraint or ()]
+    examples = load_examples(file, count=count, seed=seed)
+    written = 0
+    with atomic_writer(out) as stream:
+        if keep:
+            stream.writelines(json_line(_record(row, examples)) for row in examples)
+        for row in copies_of(examples, chosen, copies=copies, share=share, constraints=constraints, seed=seed):
+            stream.write(json_line(_record(row, examples)))
+            written += 1
+    Console().print(f"{written} copies of {len(examples)} texts: {out}", markup=False)
+
+
+def _record(row: Example, examples: Examples) -> dict[str, Any]:
+    """A row as the file had it, so that every command reads it back; a copy says what it was made from."""
+    label = examples.label_names[int(row.label)] if examples.label_names else row.label
+    record: dict[str, Any] = {"id": row.id, **dict(zip(examples.columns, row.texts, strict=True)), "label": label}
+    return record if row.original is None else {**record, "original": list(row.original)}

@@ -1,0 +1,70 @@
+"""Copies differ from their text in allowed words only, and the command writes a file that every command reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+from victims import TEXTS, WORD_LIST
+
+from unshaken.attacks.augmenting import augment
+from unshaken.attacks.constraints import MaxChanged
+from unshaken.cli import app
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+from unshaken.substitutions.words import segment
+from unshaken.tasks import load_examples
+
+EXAMPLES = [Example(id=str(number), texts=(text,), label=number % 2) for number, text in enumerate(TEXTS)]
+
+
+def test_copies_are_made_of_substitutes() -> None:
+    found = list(augment(EXAMPLES, WORD_LIST, copies=3, share=0.5))
+    by_id = {example.id: example for example in EXAMPLES}
+    assert len(found) > len(EXAMPLES)
+    for copy in found:
+        source = by_id[copy.id.split("+")[0]]
+        assert (copy.original, copy.label) == (source.texts, source.label)
+        before, after = segment(source.texts[0]), segment(copy.texts[0])
+        changed = [at for at in range(len(before)) if before[at] != after[at]]
+        attackable = [at for at in range(len(before)) if WORD_LIST.candidates(before.surfaces, at)]
+        assert len(changed) == max(1, round(0.5 * len(attackable)))
+        for at in changed:
+            assert after[at].lower() in WORD_LIST.candidates(before.surfaces, at)
+    assert len({copy.texts for copy in found}) == len(found)
+
+
+def test_copies_depend_on_seed_and_id_alone() -> None:
+    found = {copy.id: copy.texts for copy in augment(EXAMPLES, WORD_LIST, copies=2)}
+    assert {copy.id: copy.texts for copy in augment(EXAMPLES[::-1], WORD_LIST, copies=2)} == found
+    assert {copy.id: copy.texts for copy in augment(EXAMPLES, WORD_LIST, copies=2, seed=1)} != found
+
+
+def test_few_substitutes_give_few_copies_and_constraints_hold() -> None:
+    (example,) = [Example(id="e", texts=("bad plot",), label=0)]
+    assert len(list(augment([example], WORD_LIST, copies=50, share=1))) == 2  # poor story, awful story
+    assert not list(augment([example], WORD_LIST, share=1, constraints=[MaxChanged(share=0.5)]))
+    assert not list(augment([Example(id="e", texts=("the end",), label=0)], WORD_LIST))
+    for bad in ({"copies": 0}, {"share": 0}):
+        with pytest.raises(UnshakenError, match="augment needs"):
+            list(augment([example], WORD_LIST, **bad))
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_the_command_writes_what_commands_read(tmp_path: Path, pair: bool) -> None:
+    rows: list[dict[str, Any]] = [
+        {"premise": "a good film", "hypothesis": "the film was good", "label": "yes"} if pair
+        else {"text": text, "label": "pos" if number % 2 else "neg"} for number, text in enumerate(TEXTS)
+    ]  # fmt: skip
+    source, out = tmp_path / "texts.jsonl", tmp_path / "more.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    options = ["--substitutions", "typos", "--copies", "2", "--keep", "--out", str(out)]
+    result = CliRunner().invoke(app, ["augment", str(source), *options])
+    assert result.exit_code == 0, result.output
+    examples = load_examples(out)
+    assert len(examples) > len(rows)
+    assert {row.texts for row in load_examples(source)} <= {row.texts for row in examples}
+    assert set(examples.label_names) == {row["label"] for row in rows}

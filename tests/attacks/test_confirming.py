@@ -1,0 +1,98 @@
+"""A success that does not hold when its text is asked about alone was withstood, and is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from victims import WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, Genetic, Transfer, Untargeted, Victim, WorstCase
+from unshaken.attacks.confirming import confirmed
+
+
+def batch_bound(texts: list[str]) -> list[list[float]]:
+    """Fooled in company only: alone, a film stays what "a good film" is."""
+    answers = bag_of_words(texts)
+    return [[0.4, 0.6]] if len(texts) == 1 and "film" in texts[0] else answers
+
+
+TEXTS = ["a good film", "a good plot"]
+
+
+def test_what_holds_in_company_only_was_withstood() -> None:
+    victim = Victim.from_callable(batch_bound, 2)
+    examples = labelled(bag_victim(), TEXTS)
+    results = PWWS(substitutions=WORD_LIST)(victim, examples)
+    direct = PWWS(substitutions=WORD_LIST)(bag_victim(), examples)
+    assert [row.outcome for row in direct] == ["success", "failure"]
+    first = results[0]
+    assert (first.outcome, first.unconfirmed, first.adversarial, first.swaps) == ("failure", True, None, ())
+    assert str(direct[0].adversarial[0]) in str(first.error)  # what was found is told
+    assert first.queries == direct[0].queries  # the confirmation is none of the search's
+    assert (results.unconfirmed, results.summary()["unconfirmed"], results.success_rate) == (1, 1, 0)
+    assert direct.unconfirmed == 0
+
+
+def test_attacks_made_of_others_tell_it_too() -> None:
+    victim, examples = Victim.from_callable(batch_bound, 2), labelled(bag_victim(), TEXTS)
+    attack = PWWS(substitutions=WORD_LIST)
+    both = WorstCase(attacks=(attack, replace(attack, seed=1)))(victim, examples)
+    assert [(row.outcome, row.unconfirmed) for row in both] == [("failure", True), ("failure", False)]
+    fooled = Transfer(source=bag_victim(), attack=attack)(Victim.from_callable(batch_bound, 2), examples)
+    assert fooled.unconfirmed == 1
+
+
+def test_a_victim_that_fails_at_the_confirmation_is_an_error() -> None:
+    def fails_alone(texts: list[str]) -> list[list[float]]:
+        if texts == ["a nice film"]:
+            raise RuntimeError("no answer")
+        return bag_of_words(texts)
+
+    examples = labelled(bag_victim(), TEXTS)
+    (found,) = PWWS(substitutions=WORD_LIST)(bag_victim(), examples[:1])
+    (row,) = confirmed(Untargeted().reached, Victim.from_callable(fails_alone, 2), [found])
+    assert (row.outcome, row.error, row.adversarial) == ("error", "no answer", None)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def test_half_precision_is_confirmed_in_float32(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer).to(torch.bfloat16)
+    exact = Victim.from_model(tiny_bert(tokenizer).to(torch.bfloat16).float(), tokenizer)
+    victim = Victim.from_model(model, tokenizer)
+    text = ("a good film with a bad plot .",)
+    np.testing.assert_allclose(victim.answer_alone(text), exact.log_probabilities([text])[0], rtol=1e-6)
+    assert not np.allclose(victim.log_probabilities([text])[0], victim.answer_alone(text), rtol=1e-6)
+    with torch.no_grad():
+        model.classifier.bias += 1.0 * torch.tensor([1, -1])  # the copy must follow the weights
+    assert victim.answer_alone(text)[0] > exact.log_probabilities([text])[0, 0]
+    results = Genetic(substitutions=WORD_LIST, population=4, generations=2)(victim, labelled(exact))
+    for row in results:
+        if row.outcome == "success":
+            assert np.exp(victim.answer_alone(row.adversarial)[row.label]) == pytest.approx(row.score_after)
+
+
+def test_the_string_is_tokenised_anew(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens that are not those of the text can fool the search; the confirmation never sees them."""
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    examples = labelled(victim)
+    substitutes = torch.tensor(tokenizer.convert_tokens_to_ids(["fine", "great", "nice", "movie", "story"]))
+    awful = tokenizer.convert_tokens_to_ids("awful")
+
+    def misread(input_ids: torch.Tensor, **others: Any) -> Any:
+        return victim.model(input_ids=input_ids.masked_fill(torch.isin(input_ids, substitutes), awful), **others)
+
+    monkeypatch.setattr(victim, "_call", misread)
+    results = PWWS(substitutions=WORD_LIST)(victim, examples)
+    monkeypatch.undo()
+    assert results.unconfirmed
+    for row in results:
+        if row.outcome == "success":
+            assert victim.log_probabilities([row.adversarial])[0].argmax() != row.label
