@@ -2,6 +2,7 @@
 
     python benchmarks/connections.py                              # MiniLM-L6 from its wheel, on the CPU
     python benchmarks/connections.py --model PATH --device cuda   # any encoder of the table
+    python benchmarks/connections.py --gradients                  # gradients of each mode against a converged solve
 
 Every configuration is timed in turn with the plain model (plain, A, plain, A, ...) and the median of the ratios is
 taken, so that a machine that slows down half-way does not change it. Residuals are measured after the timing, by one
@@ -20,6 +21,7 @@ from harness import is_wanted, parser, peak_memory, prepare, save, seconds, text
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Connection, connect
+from unshaken.connections import Detached, Implicit, Phantom
 from unshaken.connections.stability import layer_residuals
 from unshaken.solvers import Anderson, GradientDescent
 
@@ -27,7 +29,8 @@ from unshaken.solvers import Anderson, GradientDescent
 def configurations(layers: str) -> dict[str, Connection | None]:
     rows: dict[str, Connection | None] = {"plain": None, "EX": Connection.ex_bert(layers)}
     for steps in (1, 2, 3, 5):
-        rows[f"IM Anderson {steps} phantom"] = Connection(layers=layers, form="layer", solver=Anderson(steps=steps))
+        rows[f"IM Anderson {steps} implicit"] = Connection(layers=layers, form="layer", solver=Anderson(steps=steps))
+    rows["IM Anderson 3 phantom"] = Connection(layers=layers, form="layer", gradient="phantom")
     for steps in (5, 10, 15):
         solver = GradientDescent(steps=steps)
         rows[f"IM descent T={steps} detached"] = Connection.im_bert(layers, solver=solver)
@@ -120,12 +123,48 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def gradients_of(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of the loss: of the encoder's weights, and at the words."""
+    model.eval()
+    words = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
+    labels = torch.arange(len(words), device=words.device) % 2
+    model(inputs_embeds=words, attention_mask=batch["attention_mask"], labels=labels).loss.backward()
+    weights = [weight.grad.flatten() for weight in model.base_model.encoder.parameters() if weight.grad is not None]
+    return torch.cat(weights), words.grad.flatten()
+
+
+def compare_gradients(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Cosines with a converged backward solve at the same solution (Anderson 3), and products each mode spends."""
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    plain = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
+    plain, batch = plain.to(arguments.device), batch_of(tokenizer, texts_of(arguments), arguments)
+    modes: dict[str, Any] = {"detached": Detached(), "phantom 1": Phantom(), "phantom 2": Phantom(steps=2)}
+    modes |= {f"implicit {steps}": Implicit(solver=Anderson(steps=steps)) for steps in (1, 2, 3, 4, 5, 6, 8)}
+    rows = []
+    for form in ("layer", "increment"):
+
+        def found(mode: Any, form: str = form) -> tuple[torch.Tensor, torch.Tensor]:
+            return gradients_of(connect(copy.deepcopy(plain), Connection(form=form, gradient=mode)), batch)  # type: ignore[arg-type]
+
+        truth = found(Implicit(solver=Anderson(steps=80, window=10, tolerance=1e-6)))
+        for name, mode in modes.items():
+            cosines = [float(torch.cosine_similarity(a, b, dim=0)) for a, b in zip(found(mode), truth, strict=True)]
+            rows.append({"form": form, "mode": name, "weights": cosines[0], "words": cosines[1]})
+            save(arguments, rows)
+            print(f"{form:>9} {name:12s} weights {cosines[0]:6.3f}   words {cosines[1]:6.3f}", flush=True)
+    return rows
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--layers", nargs="+", default=["all"])
+    options.add_argument("--gradients", action="store_true", help="quality of gradients instead of cost")
     arguments = options.parse_args()
     prepare(arguments)
-    measure(arguments)
+    if arguments.gradients:
+        compare_gradients(arguments)
+    else:
+        measure(arguments)
 
 
 if __name__ == "__main__":

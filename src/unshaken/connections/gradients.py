@@ -18,8 +18,8 @@ from unshaken.errors import UnshakenError
 from unshaken.solvers import Anderson, Solution, Solver
 from unshaken.solvers.base import Map
 
-# Steps of the default backward solve: on pretrained MiniLM the fewest whose gradients of weights and of words have a
-# cosine above 0.8 (layer form) or 0.5 (increment form, which is much harder) with those of a converged solve, by
+# Steps of the default backward solve: few, and on pretrained MiniLM enough for gradients of weights and of words with a
+# cosine above 0.8 (layer form) or 0.5 (increment form, which is much harder) to those of a converged solve, by
 # `benchmarks/connections.py --gradients`. Words that are attacked get at least five.
 BACKWARD_STEPS = {"layer": 3, "increment": 6}
 WORD_STEPS = 5
