@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from unshaken.smoothing import Smoothing, smooth, unsmooth
     from unshaken.tasks import load_task
     from unshaken.training import RobustTrainer, RobustTrainingArguments
+    from unshaken.training.hardening import harden
     from unshaken.victims import Victim
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ _HOMES = {
     "connection_of": "unshaken.connections",
     "disconnect": "unshaken.connections",
     "evaluate": "unshaken.evaluation",
+    "harden": "unshaken.training.hardening",
     "load_task": "unshaken.tasks",
     "scan": "unshaken.scanning",
     "smooth": "unshaken.smoothing",
@@ -66,6 +68,7 @@ __all__ = [
     "connection_of",
     "disconnect",
     "evaluate",
+    "harden",
     "load_task",
     "scan",
     "smooth",

@@ -18,6 +18,7 @@ from unshaken.cli.cite import cite
 from unshaken.cli.demo import demo
 from unshaken.cli.doctor import doctor
 from unshaken.cli.evaluate import evaluate
+from unshaken.cli.harden import harden
 from unshaken.cli.leaderboard import leaderboard
 from unshaken.cli.listing import list_names
 from unshaken.cli.play import play
@@ -53,7 +54,7 @@ def _with_a_word_at_the_end(command: Callable[..., None]) -> Callable[..., None]
     return called
 
 
-for command in (demo, train, attack, augment, evaluate, scan, play, report, cite, doctor):
+for command in (demo, harden, train, attack, augment, evaluate, scan, play, report, cite, doctor):
     app.command()(_with_a_word_at_the_end(command))
 add_reproduce(app)
 app.command(name="list")(list_names)

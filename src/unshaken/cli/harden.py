@@ -1,0 +1,71 @@
+"""`unshaken harden`: a file of labelled texts becomes a model that holds, with a report against plain fine-tuning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unshaken.errors import UnshakenError
+
+
+def harden(
+    file: Annotated[str, typer.Argument(help="A CSV, TSV, JSONL or Parquet file of labelled texts, or a task.")],
+    model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
+    out: Annotated[Path, typer.Option(help="Folder for both models and the report.")] = Path("out/hardened"),
+    data: Annotated[Path | None, typer.Option(help="Folder with a task's files.")] = None,
+    text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    substitutions: Annotated[
+        str, typer.Option(help="What words may be swapped: wordnet:limit=8,dictionary:FILE.")
+    ] = "wordnet:limit=8",
+    hops: Annotated[int, typer.Option(min=1, help="How far the vocabulary is smoothed.")] = 2,
+    epochs: Annotated[float, typer.Option(min=0)] = 3.0,
+    learning_rate: Annotated[float, typer.Option(min=0)] = 1e-4,
+    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
+    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, by stable ids.")] = None,
+    attacked: Annotated[int, typer.Option(min=1, help="Held-out examples that are attacked.")] = 100,
+    seed: Annotated[int, typer.Option()] = 0,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present.")] = False,
+) -> None:
+    """Smoothed vocabulary, readers and SWAP with good defaults; then both models under every source at once."""
+    from unshaken.display import Console
+    from unshaken.reports.model_card import save_model_card
+    from unshaken.substitutions import parse_substitutions
+    from unshaken.tasks import load_task
+    from unshaken.training.hardening import harden as run
+
+    if (out / "report.json").exists():
+        raise UnshakenError(f"{out} holds an earlier report; remove it or name another folder with --out")
+    loaded = load_task(file, data=data, seed=seed, text_columns=text_column or None, label_column=label_column)
+    train = loaded.require("train")
+    test = loaded.test if loaded.test is not None else loaded.require("validation")
+    console = Console()
+    arguments = {
+        "num_train_epochs": epochs,
+        "learning_rate": learning_rate,
+        "per_device_train_batch_size": batch_size,
+        "max_length": max_length,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "load_best_model_at_end": False,
+        "use_cpu": cpu,
+    }
+    found = run(
+        model,
+        train if limit is None else train.sample(limit, seed),
+        test,
+        out=out,
+        substitutions=parse_substitutions(substitutions),
+        hops=hops,
+        attacked=attacked,
+        seed=seed,
+        arguments=arguments,
+    )
+    page = found.report.save(out / "report.html")
+    for tuned in (found.plain, found.hardened):
+        save_model_card(tuned.folder, tuned.record, found.report)
+    console.print(found.report)
+    console.print(f"Model: {found.hardened.folder}\nReport: {page}", markup=False)

@@ -1,0 +1,66 @@
+"""One call from labelled texts to a hardened model and a report; the recipes that measure it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import unshaken
+from unshaken.examples import Example, Examples
+from unshaken.smoothing import smoothing_of
+from unshaken.substitutions import Dictionary, WordNet
+
+WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
+
+
+def rows(count: int, start: int = 0) -> Examples:
+    texts = ["a good film", "a bad film", "great movie indeed", "an awful movie indeed"]
+    return Examples(
+        rows=tuple(Example(id=str(start + n), texts=(f"{texts[n % 4]} {n}",), label=1 - n % 2) for n in range(count)),
+        label_names=("negative", "positive"),
+    )
+
+
+def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
+    model, tokenizer = bert
+    model.float().save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    arguments = {"max_steps": 2, "save_strategy": "no", "use_cpu": True, "max_length": 32, "disable_tqdm": True}
+    found = unshaken.harden(
+        str(tmp_path / "base"), rows(16), rows(8, 100), out=tmp_path / "out", substitutions=(WORDS,), attacked=2,
+        variants=2, arguments=arguments,
+    )  # fmt: skip
+    victim = unshaken.Victim.from_pretrained(found.hardened.folder, device="cpu")
+    assert victim.reader is not None
+    assert smoothing_of(victim.model)["substitutions"][0]["fingerprint"] == WORDS.fingerprint
+    assert unshaken.Victim.from_pretrained(found.plain.folder, device="cpu").reader is None
+    known = {entry["fingerprint"] for entry in found.hardened.record.substitutions}
+    assert WORDS.fingerprint in known
+    assert {item.model.method for item in found.report.evaluations} == {"plain", "hardened"}
+    raised = {check.flag for check in found.report.flags if "hardened" in check.subject}
+    assert "knows-this-source" in raised
+    assert (tmp_path / "out" / "report.json").is_file()
+
+
+def test_recipes_name_real_sets(tmp_path: Path) -> None:
+    from unshaken_experiments.inputs import COUNTER_FITTED_FILE, attack_of, smoothing_of, substitutions_of
+    from unshaken_experiments.recipe import load_recipe
+
+    (tmp_path / COUNTER_FITTED_FILE).write_text('{"good": ["fine"], "fine": ["thin"]}')
+    for name in ("ours-smoothing", "ours-all-sources"):
+        recipe = load_recipe(name)
+        assert len(recipe.methods) == 10
+        settings = [
+            recipe.run("encoder", method, column, 0).settings for method in recipe.methods for column in recipe.measured
+        ]
+        for chosen in set(settings):
+            substitutions_of(chosen.substitutions, tmp_path)
+            if "wordnet" not in (chosen.smooth or ""):
+                smoothing = smoothing_of(chosen, tmp_path)
+                assert (smoothing is None) == (chosen.smooth is None)
+        for column in recipe.measured:
+            attack_of(column.measure.attack, column.measure.substitutions, tmp_path)
+    joined = substitutions_of("counter-fitted,wordnet:limit=8,typos", tmp_path)
+    assert joined.candidates(["good"], 0)[0] == "fine"
+    assert joined.sources[1] == WordNet(limit=8)
+    assert substitutions_of("two-hops:counter-fitted", tmp_path).candidates(["good"], 0) == ["thin"]
