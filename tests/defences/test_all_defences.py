@@ -263,7 +263,7 @@ def test_a_model_without_token_embeddings_is_refused_before_training(row: Defenc
     class Opaque(nn.Module):
         def forward(self, **inputs: Any) -> None: ...
 
-    if row.name == "standard":
+    if row.name in ("standard", "temperature"):  # they read the logits alone
         row.make().setup(Opaque(), num_labels=2)
         return
     with pytest.raises(UnshakenError, match=r"token embeddings|pretrained"):

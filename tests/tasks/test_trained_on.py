@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from safetensors.numpy import load_file
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
@@ -23,9 +24,9 @@ def test_texts_are_known_again_up_to_case_and_punctuation(tmp_path):
 
 def test_the_file_does_not_hold_the_texts(tmp_path):
     path = save_trained_on(tmp_path, split("a very secret sentence", "a very secret sentence", "b"))
-    assert path.stat().st_size == 16
+    assert load_file(path)["hashes"].nbytes == 16  # two texts, eight bytes each
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(UnshakenError, match="cut off"):
+    with pytest.raises(UnshakenError, match="is damaged"):
         trained_on(tmp_path, split("b"))
 
 

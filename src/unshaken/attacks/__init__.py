@@ -47,7 +47,7 @@ ATTACKS: dict[str, type[Attack]] = {
 
 def find_attack(attack: Attack | str) -> Attack:
     """An attack itself, or the one that a name describes: "pwws", "genetic:population=20", "my.module:MyAttack"."""
-    return build("attack", attack, ATTACKS, allow_paths=True) if isinstance(attack, str) else attack
+    return build("attack", attack, ATTACKS) if isinstance(attack, str) else attack
 
 
 __all__ = [

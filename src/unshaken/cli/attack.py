@@ -86,7 +86,7 @@ def attack(
     asked, seconds = sum(row.rows for run in runs for row in run.results), sum(run.seconds for run in runs)
     if seconds:
         console.print(f"{asked:,} texts asked about in {seconds:.0f} s, {asked / seconds:,.0f} a second", markup=False)
-    console.print(f"Results: {out}\nReport: {page}", markup=False)
+    console.print(f"Results: {out}\nReport: {page}", markup=False, soft_wrap=True)
 
 
 def write_tables(report: Report, out: Path) -> None:

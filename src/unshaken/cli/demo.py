@@ -116,7 +116,6 @@ def _train(name: str, model: str, rows: Examples, epochs: int, out: Path, seed: 
         "max_length": 32,
         "save_strategy": "no",
         "use_cpu": True,
-        "train_sampling_strategy": "group_by_length",
     }
     plan = Plan(
         model=model,

@@ -73,7 +73,7 @@ def evaluate(
             return
         page = report.save(out / "report.html")
     console.print(report)
-    console.print(f"Report: {page}", markup=False)
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
 def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:

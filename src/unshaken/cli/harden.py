@@ -68,4 +68,4 @@ def harden(
     for tuned in (found.plain, found.hardened):
         save_model_card(tuned.folder, tuned.record, found.report)
     console.print(found.report)
-    console.print(f"Model: {found.hardened.folder}\nReport: {page}", markup=False)
+    console.print(f"Model: {found.hardened.folder}\nReport: {page}", markup=False, soft_wrap=True)

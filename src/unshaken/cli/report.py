@@ -25,4 +25,4 @@ def report(
             save_figure(figure, figures / name)
     console = Console()
     console.print(merged)
-    console.print(f"Report: {out}", markup=False)
+    console.print(f"Report: {out}", markup=False, soft_wrap=True)

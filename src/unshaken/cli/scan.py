@@ -87,7 +87,7 @@ def scan(
         for file in ("scan.json", "scan.html", "junit.xml", "scan.sarif"):
             result.save(folder / file, fail_under=fail_under)
         console.print(result)
-        console.print(f"Report: {folder / 'scan.html'}", markup=False)
+        console.print(f"Report: {folder / 'scan.html'}", markup=False, soft_wrap=True)
         failed = failed or bool(fail_under is not None and result.failures(fail_under))
     if failed:
         console.print(f"A family keeps less than {fail_under:g}% of the right answers.", markup=False)

@@ -239,4 +239,4 @@ def _report(folder: Path, record: Any, examples: Any, max_length: int, out: Path
     page = report.save(out / "report.html")
     save_model_card(folder, record, report)
     console.print(report)
-    console.print(f"Model: {folder}\nReport: {page}", markup=False)
+    console.print(f"Model: {folder}\nReport: {page}", markup=False, soft_wrap=True)

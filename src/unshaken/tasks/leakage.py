@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import writing
 from unshaken.tasks.sampling import text_key
 
-TRAINED_ON_FILE = "unshaken_trained_on.bin"  # 8 bytes a text: too few to read it back, enough to know it again
+TRAINED_ON_FILE = "unshaken_trained_on.safetensors"  # 8 bytes a text: too few to read it back, enough to know it again
 
 
 class LeakageWarning(UserWarning):
@@ -68,7 +70,7 @@ def save_trained_on(folder: Path | str, train: Examples) -> Path:
     """Leave hashes of the training texts beside the weights, so that any later evaluation can tell what was seen."""
     path = Path(folder) / TRAINED_ON_FILE
     with writing(path):
-        path.write_bytes(np.unique(_hashes(train)).tobytes())
+        path.write_bytes(save({"hashes": np.unique(_hashes(train))}))
     return path
 
 
@@ -77,9 +79,11 @@ def trained_on(folder: Path | str, examples: Examples) -> int | None:
     path = Path(folder) / TRAINED_ON_FILE
     if not path.is_file():
         return None
-    if path.stat().st_size % 8:
-        raise UnshakenError(f"{path} is cut off; remove it, or train again")
-    return int(np.isin(_hashes(examples), np.fromfile(path, "<u8")).sum())
+    try:
+        known = load_file(path)["hashes"]
+    except (SafetensorError, KeyError) as error:
+        raise UnshakenError(f"{path} is damaged ({error}); remove it, or train again") from error
+    return int(np.isin(_hashes(examples), known).sum())
 
 
 def _hashes(examples: Examples) -> np.ndarray:

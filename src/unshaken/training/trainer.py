@@ -81,7 +81,7 @@ class RobustTrainer(SafeTrainer):
         reader: Readers | None = None,
         **kwargs: Any,
     ) -> None:
-        defence = parse_defence(defence, allow_paths=True) if isinstance(defence, str) else defence
+        defence = parse_defence(defence) if isinstance(defence, str) else defence
         selection_attack = None if selection_attack is None else find_attack(selection_attack)
         train_dataset, eval_dataset = (_as_examples(data, model.config) for data in (train_dataset, eval_dataset))
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
