@@ -59,8 +59,10 @@ class DeepWordBug(SearchAttack):
         heads = yield Ask(rows=np.where(gone, np.int16(PROBE), space.clean))  # x_1..x_{i-1}
         tails = yield Ask(rows=np.where(gone.T, np.int16(PROBE), space.clean))  # x_{i+1}..x_n
         # Scores rise as the true label falls: what a word adds to F it takes from the score.
-        by_head = heads.values - np.append(heads.values[1:], clean.values[0])
-        by_tail = tails.values - np.append(clean.values[0], tails.values[:-1])
+        whole = clean.values[0]
+        left, right = (np.where(np.isfinite(part.values), part.values, whole) for part in (heads, tails))  # in budget
+        by_head = left - np.append(left[1:], whole)
+        by_tail = right - np.append(whole, right[:-1])
         order = np.argsort(-(by_head + self.tail_weight * by_tail), kind="stable")[: self.edits]
         choices = rng.integers(1, space.sizes)
         ask = ask_one_by_one if self.checks else ask_prefixes
