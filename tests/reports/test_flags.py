@@ -102,7 +102,13 @@ def unconfirmed(evaluation: Evaluation) -> Evaluation:
     return change_first_run(evaluation, results=(*others, replace(last, error="not confirmed: alone it is right")))
 
 
+def voting(evaluation: Evaluation) -> Evaluation:
+    vote = {"k": 8, "rate": 0.5, "seed": 0, "substitutions": {"name": "wordnet", "fingerprint": "v"}}
+    return replace(evaluation, model=replace(evaluation.model, vote=vote))
+
+
 PLANTED = [
+    ("vote", voting),
     ("hull-coverage", narrow_hull),
     ("inference-loop", no_white_box),
     ("randomness", lambda item: replace(item, probes=replace(item.probes, repeat_difference=0.1))),
@@ -139,6 +145,30 @@ def test_a_planted_flag_is_found_with_evidence_and_cure(flag: str, plant: object
         assert check.evidence
         assert check.settle
         assert check.subject
+
+
+def test_a_vote_is_clear_where_a_wide_search_went_through_it_and_knows_its_own_set() -> None:
+    item = voting(clean())
+    wide = replace(item, attacks=(*item.attacks, run("xxxxxxxxxo", attack="genetic", population=60)))
+    verdicts = {check.flag: check for check in Report(evaluations=tuple(three_seeds(wide))).checks}
+    assert verdicts["vote"].verdict == "clear"
+    assert "genetic" in verdicts["vote"].evidence
+    runs = tuple(
+        replace(one, settings={**one.settings, "substitutions": {"name": "wordnet", "fingerprint": "v"}})
+        for one in item.attacks
+    )
+    known = Report(evaluations=tuple(three_seeds(replace(item, attacks=runs))))
+    assert {check.flag for check in known.flags} == {"vote", "same-substitutions"}
+
+
+def test_a_voted_model_is_a_method_of_its_own_and_survives_a_file() -> None:
+    item = voting(clean())
+    assert item.model.method == f"{clean().model.method} + vote of 8"
+    report = Report(evaluations=(item,))
+    assert Report.from_json(report.to_json()).evaluations == report.evaluations
+    earlier = report.to_json()
+    del earlier["evaluations"][0]["model"]["vote"]
+    assert Report.from_json(earlier).evaluations[0].model.vote is None
 
 
 def test_fewer_than_three_seeds_is_a_flag() -> None:

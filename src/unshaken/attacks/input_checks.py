@@ -10,7 +10,6 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.names import nearest
 from unshaken.victims.base import Victim
-from unshaken.victims.hugging_face import ModelVictim
 
 
 def checked_input(attack: Searcher, victim: Victim, examples: Sequence[Example]) -> tuple[int, ...]:
@@ -34,7 +33,7 @@ def checked_input(attack: Searcher, victim: Victim, examples: Sequence[Example])
         ids.add(example.id)
     if isinstance(attack.goal, Targeted) and not 0 <= attack.goal.label < victim.num_labels:
         raise UnshakenError(f"the target label {attack.goal.label} is not one of 0 to {victim.num_labels - 1}")
-    if attack.white_box and not isinstance(victim, ModelVictim):
+    if attack.white_box and victim.network is None:
         raise UnshakenError(
             f"{attack.name} follows gradients and needs a Hugging Face model; {victim.name} only answers texts. Use "
             "Victim.from_pretrained or a black-box attack such as pwws"

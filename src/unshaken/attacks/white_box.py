@@ -47,17 +47,22 @@ class HullGradientAttack(SearchAttack):
     batch_examples: int = 32
 
     def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[np.ndarray]:
-        assert isinstance(victim, ModelVictim)  # the engine let no other pass
+        network = victim.network
+        assert network is not None  # the engine let no other pass
         space = looks[0].space
         columns = [column for column in range(len(space.words)) if column not in space.frozen_columns]
         # The builder remembers texts, so one is kept for as long as the model is.
         key = ("hull", self.pieces, tuple(columns), self.substitutions.fingerprint)
-        builder = victim.notes.get(key)
+        builder = network.notes.get(key)
         if builder is None:
             builder = HullBuilder(
-                self.substitutions, victim.tokenizer, max_length=victim.max_length, pieces=self.pieces, columns=columns
+                self.substitutions,
+                network.tokenizer,
+                max_length=network.max_length,
+                pieces=self.pieces,
+                columns=columns,
             )
-            victim.notes[key] = builder
+            network.notes[key] = builder
         # Looks of one number go together, so that what is seen never depends on how far the neighbours are.
         order = sorted(range(len(looks)), key=lambda index: looks[index].number)
         seen: dict[int, np.ndarray] = {}
@@ -65,7 +70,7 @@ class HullGradientAttack(SearchAttack):
             indices = list(group)
             for start in range(0, len(indices), self.batch_examples):
                 block = indices[start : start + self.batch_examples]
-                seen.update(zip(block, self._inspect_batch(victim, builder, [looks[i] for i in block]), strict=True))
+                seen.update(zip(block, self._inspect_batch(network, builder, [looks[i] for i in block]), strict=True))
         return [seen[index] for index in range(len(looks))]
 
     def _inspect_batch(self, victim: ModelVictim, builder: HullBuilder, looks: Sequence[Look]) -> list[np.ndarray]:

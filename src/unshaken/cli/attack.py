@@ -33,6 +33,9 @@ def attack(
     out: options.Results = Path("out/attack"),
     resume: options.Resume = False,
     substitutions: options.Substitutes = None,
+    vote: options.Votes = 0,
+    vote_rate: options.VoteRate = 0.5,
+    vote_substitutions: options.VoteSubstitutes = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and of the searches.")] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
@@ -62,7 +65,7 @@ def attack(
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
     shard, console = Shard.from_environment(), Console()
     with locked(out):
-        victim = Victim.from_pretrained(
+        loaded = Victim.from_pretrained(
             model,
             device=device,
             dtype=dtype,
@@ -70,6 +73,7 @@ def attack(
             max_length=max_length,
             trust_remote_code=trust_remote_code,
         )
+        victim = options.voting(loaded, vote, vote_rate, vote_substitutions or substitutions)
         sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
         progress = console.is_terminal and shard.leads
         report = evaluate(victim, sets, attacks, out=out, resume=resume, seed=seed, progress=progress, shard=shard)

@@ -31,6 +31,9 @@ def evaluate(
     count: options.Count = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and of every probe.")] = 0,
     substitutions: options.Substitutes = None,
+    vote: options.Votes = 0,
+    vote_rate: options.VoteRate = 0.5,
+    vote_substitutions: options.VoteSubstitutes = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples on which attacks are repeated under other scores.")] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
@@ -56,7 +59,12 @@ def evaluate(
     loading["trust_remote_code"] = trust_remote_code
     shard, console = Shard.from_environment(), Console()
     with locked(out):
-        victims: list[Victim] = [Victim.from_pretrained(name, **loading) for name in models]
+        victims = [
+            options.voting(
+                Victim.from_pretrained(name, **loading), vote, vote_rate, vote_substitutions or substitutions
+            )
+            for name in models
+        ]
         examples = load_sets(task, data, victims[0], count, seed, text_columns=text_column, label_column=label_column)
         report = run(
             victims,
@@ -176,7 +184,7 @@ def _trained_columns(victim: Victim, path: str) -> dict[str, Any]:
     from unshaken.reports import TrainingRecord
     from unshaken.tasks.readers import read
 
-    record = TrainingRecord.load(victim.name)
+    record = TrainingRecord.load(victim.folder)
     first = next(read(Path(path)), None)
     if record is None or first is None:
         return {}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.victims import Victim
 
 DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of tasks.readers.FORMATS
 
@@ -25,6 +28,14 @@ TextColumn = Annotated[
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column of a file; the one trained on where none.")]
 Substitutes = Annotated[str | None, typer.Option("--substitutions", help="wordnet, dictionary:FILE; or several.")]
+Votes = Annotated[int, typer.Option("--vote", min=0, help="Average over so many rewordings of each text; 0: none.")]
+VoteRate = Annotated[
+    float, typer.Option(min=0.01, max=1, help="The share of words that a rewording of --vote changes.")
+]
+VoteSubstitutes = Annotated[
+    str | None,
+    typer.Option("--vote-substitutions", help="What --vote rewords by; --substitutions where none is given."),
+]
 Results = Annotated[Path, typer.Option(help="Folder for the results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")]
 TaskOption = Annotated[
@@ -40,6 +51,17 @@ def one_task(positional: str | None, option: str | None, command: str) -> str:
     if not task:
         raise UnshakenError(f"which data? for example: unshaken {command} reviews.csv (or --task sst2)")
     return task
+
+
+def voting(victim: Victim, votes: int, rate: float, substitutions: str | None) -> Victim:
+    """The victim behind a vote over rewordings, where one is asked for."""
+    if not votes:
+        return victim
+    from unshaken.substitutions import joined_substitutions
+    from unshaken.victims import Vote
+
+    chosen = joined_substitutions(substitutions, allow_paths=True) if substitutions else None
+    return Vote(victim, votes, rate, substitutions=chosen)
 
 
 def require_files(tasks: str) -> None:

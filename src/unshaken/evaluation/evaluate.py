@@ -28,7 +28,7 @@ from unshaken.files import locked
 from unshaken.processes import WHOLE, Shard
 from unshaken.tasks.metrics import score
 from unshaken.tasks.tables import table_examples
-from unshaken.victims.base import Victim
+from unshaken.victims import Victim, Vote
 
 REPORT_FILE = "report.json"
 
@@ -311,12 +311,13 @@ def _key(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def _model_info(victim: Victim) -> ModelInfo:
-    model = getattr(victim, "model", None)
+    model = getattr(victim.network, "model", None)
     return ModelInfo(
         name=victim.name,
         fingerprint=victim.fingerprint,
         num_labels=victim.num_labels,
         max_length=victim.max_length,
         connection=getattr(getattr(model, "config", None), "connection", None),
-        training=TrainingRecord.load(victim.name) if Path(victim.name).is_dir() else None,
+        training=TrainingRecord.load(victim.folder) if Path(victim.folder).is_dir() else None,
+        vote=victim.settings() if isinstance(victim, Vote) else None,
     )

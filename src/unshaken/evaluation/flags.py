@@ -20,6 +20,7 @@ Verdict = Literal["raised", "clear", "unknown"]
 FLAGS = {
     "inference-loop": "the model solves an equation at inference, which can hide gradients from attacks",
     "randomness": "equal inputs get different answers, which starves a search that compares scores",
+    "vote": "the answer is a mean over rewordings, which hides from gradients and blunts swaps of single words",
     "batch-dependence": "an answer depends on the other texts of its batch",
     "transfer-beats-direct": "examples made against another model work better than attacking this one",
     "more-budget-helps": "the attack was stopped while it was still finding adversarial examples",
@@ -92,6 +93,7 @@ def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
     place = f"{name} on {evaluation.data.name}"
     yield _inference_loop(evaluation, place)
     yield _randomness(evaluation, place)
+    yield _vote(evaluation, place)
     yield _batch_dependence(evaluation, place)
     yield _trained_on(evaluation, place)
     yield _unknown_words(evaluation, place)
@@ -135,6 +137,24 @@ def _randomness(evaluation: Evaluation, subject: str) -> Check:
         return _clear(flag, subject, evidence)
     settle = "put the model into evaluation mode, or attack the mean of many answers to each text"
     return _raised(flag, subject, evidence, settle)
+
+
+def _vote(evaluation: Evaluation, subject: str) -> Check:
+    flag, vote = "vote", evaluation.model.vote
+    if vote is None:
+        return _clear(flag, subject, "no vote")
+    source = vote.get("substitutions", {})
+    shown = f"mean over {vote.get('k')} fixed rewordings by {source.get('name')} at rate {vote.get('rate')}"
+    wide = [run.attack for run in evaluation.attacks if _asks_widely(run)]
+    if wide:
+        return _clear(flag, subject, f"{shown}, attacked through the vote by {', '.join(wide)}")
+    settle = "attack through the vote with a search that changes many words at once: --attack genetic"
+    return _raised(flag, subject, f"{shown}, and no population or beam searched through the vote", settle)
+
+
+def _asks_widely(run: AttackRun) -> bool:
+    """Whether a search kept several texts at once and asked the model itself."""
+    return any(run.settings.get(key) is not None for key in ("population", "beam_width", "width"))
 
 
 def _batch_dependence(evaluation: Evaluation, subject: str) -> Check:
@@ -270,7 +290,7 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     if training is None:
         settle = "train with unshaken, which leaves a record, or attack with two substitution sets"
         return _unknown(flag, subject, "the model has no record of its training", settle)
-    seen = {known.get("fingerprint") for known in training.substitutions}
+    seen = {known.get("fingerprint") for known in training.substitutions} | _fingerprints(evaluation.model.vote)
     used = {key for run in evaluation.attacks for key in _fingerprints(run.settings)}
     if used and used <= seen:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"

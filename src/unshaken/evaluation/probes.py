@@ -33,7 +33,7 @@ def probe(victim: Victim, examples: Examples, seed: int) -> Probes:
         batch_difference=float(np.abs(_together(victim, texts) - alone).max()),
         tolerance=_tolerance(victim),
         unknown_words=_unknown_share(victim, texts),
-        trained_on=trained_on(victim.name, examples),
+        trained_on=trained_on(victim.folder, examples),
     )
 
 

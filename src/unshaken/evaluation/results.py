@@ -49,6 +49,7 @@ class ModelInfo:
         fingerprint: SHA-256 of its weights and configuration.
         connection: Its implicit connection as written into `config.json`, None for a stock model.
         training: The record that training left beside the weights; None where there is none.
+        vote: Patterns, rate and substitution set of a vote over rewordings; None where the model is asked directly.
     """
 
     name: str
@@ -57,11 +58,14 @@ class ModelInfo:
     max_length: int  # in tokens; 0 where the victim does not count them
     connection: dict[str, Any] | None
     training: TrainingRecord | None
+    vote: dict[str, Any] | None = None
 
     @property
     def method(self) -> str:
         """Models of one method differ by their training seed alone."""
-        return self.training.method if self.training else self.name
+        if self.training is None:
+            return self.name
+        return self.training.method + (f" + vote of {self.vote.get('k')}" if self.vote else "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,5 +2,6 @@
 
 from unshaken.victims.averaged import Averaged
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.vote import Vote
 
-__all__ = ["Averaged", "Texts", "Victim"]
+__all__ = ["Averaged", "Texts", "Victim", "Vote"]

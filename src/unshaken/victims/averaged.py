@@ -46,6 +46,10 @@ class Averaged(Victim):
         self.unknown = victim.unknown
 
     @property
+    def folder(self) -> str:
+        return self.victim.folder
+
+    @property
     def fingerprint(self) -> str:
         return hashlib.sha256(f"averaged {self.times} {self.victim.fingerprint}".encode()).hexdigest()
 

@@ -53,6 +53,16 @@ class Victim(ABC):
     @abstractmethod
     def fingerprint(self) -> str: ...
 
+    @property
+    def folder(self) -> str:
+        """Where training may have left its record: what wraps a victim points to that of the victim."""
+        return self.name
+
+    @property
+    def network(self) -> ModelVictim | None:
+        """The Hugging Face model whose gradients a white-box attack follows; None where there is none."""
+        return None
+
     @abstractmethod
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray: ...  # (n, classes) log-probabilities
 

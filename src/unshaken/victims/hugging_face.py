@@ -109,6 +109,10 @@ class ModelVictim(Victim):
         return victim
 
     @property
+    def network(self) -> ModelVictim:
+        return self
+
+    @property
     def _version(self) -> int:
         return sum(parameter._version for parameter in self.model.parameters())
 
