@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -24,6 +25,7 @@ CLASSIFIER = "AutoModelForSequenceClassification"
 _DECODER = ("is_decoder", "add_cross_attention")
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 CONFIG = "config.json"
+HUB_SECONDS = 10.0  # for the one question whether it has a model
 FEWEST = 0.5  # of the words a model knows, in its tokenizer: less is another model's, or none at all
 
 
@@ -226,7 +228,29 @@ def locate(name: str | Path) -> str:
     parts = path.parts
     if path.exists() or path.is_absolute() or str(name).startswith(".") or len(parts) > 2 or Path(parts[0]).is_dir():
         raise UnshakenError(f"cannot load the model {str(name)!r}: no such folder{_nearest_model(path)}")
+    missing = _not_on_hub(str(name))
+    if missing:
+        raise UnshakenError(f"cannot load the model {str(name)!r}: no such folder, and {missing}{_nearest_model(path)}")
     return str(name)
+
+
+@functools.cache
+def _not_on_hub(name: str) -> str:
+    """Why a hub name leads nowhere, from one question; transformers would ask for a minute. Empty where it may lead."""
+    from huggingface_hub import constants, get_session, hf_hub_url, try_to_load_from_cache
+
+    try:
+        if isinstance(try_to_load_from_cache(name, CONFIG), str):
+            return ""
+        if constants.HF_HUB_OFFLINE:
+            return "the hub's cache does not hold it (HF_HUB_OFFLINE is set)"
+        answer = get_session().head(hf_hub_url(name, CONFIG), timeout=HUB_SECONDS, follow_redirects=True)
+    except ValueError:
+        return "it is no hub name"
+    except Exception:  # of whichever library asks: no network, no such host, no answer in time
+        return "the hub cannot be reached and its cache does not hold it"
+    # Others than 404 (a model that wants a login, a hub that is busy) are for transformers to explain.
+    return "the hub has no model of that name" if answer.status_code == 404 else ""
 
 
 def _nearest_model(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import types
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,42 @@ def test_a_wrong_path_is_answered_at_once_with_the_nearest(refused, tiny, opinio
     line = refused("attack", given, "--task", opinions)
     assert "no such folder" in line
     assert "did you mean runs/mine/model?" in line
+
+
+@pytest.mark.parametrize(
+    "command", [["scan", "nomodel", "sst2"], ["play", "nomodel"], ["attack", "nomodel", "sst2"]], ids=" ".join
+)
+def test_a_name_that_is_neither_a_folder_nor_on_the_hub_is_asked_about_once(
+    refused, tiny, tmp_path, monkeypatch, command
+):
+    """One question without retries, whatever the answer: an unreachable hub, or one that does not know the name."""
+    import huggingface_hub
+
+    from unshaken import pretrained
+
+    asked = []
+
+    class Hub:
+        def __init__(self, answer):
+            self.answer = answer
+
+        def head(self, url, **options):
+            asked.append(url)
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return types.SimpleNamespace(status_code=self.answer)
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny, tmp_path / "mymodel")
+    for answer, reason in ((OSError("no network"), "cannot be reached"), (404, "has no model of that name")):
+        pretrained._not_on_hub.cache_clear()
+        monkeypatch.setattr(huggingface_hub, "get_session", lambda answer=answer: Hub(answer))
+        line = refused(*command)
+        assert "no such folder" in line
+        assert reason in line
+        assert "did you mean mymodel?" in line
+    assert len(asked) == 2
+    pretrained._not_on_hub.cache_clear()
 
 
 def test_a_folder_of_something_else(refused, tiny, opinions, tmp_path):

@@ -53,6 +53,7 @@ def attack(
     """
     task = options.one_task(data_or_task, task, f"attack {model}")
     options.require_files(task)
+    options.require_models(model)
     from dataclasses import replace
 
     from unshaken.attacks import SearchAttack, Victim

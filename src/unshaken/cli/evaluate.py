@@ -48,6 +48,7 @@ def evaluate(
         *models, task = models
     task = options.one_task(None, task, "evaluate " + " ".join(models))
     options.require_files(task)
+    options.require_models(*models)
     from unshaken.display import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked

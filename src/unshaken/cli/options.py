@@ -74,6 +74,15 @@ def require_files(tasks: str) -> None:
             raise UnshakenError(f"no such file: {name}{hint}")
 
 
+def require_models(*names: str) -> None:
+    """The same for models that are neither files nor addresses: a folder, or what the hub has."""
+    from unshaken.pretrained import locate
+
+    for name in names:
+        if not name.startswith(("http://", "https://")) and not name.endswith(".onnx"):
+            locate(name)
+
+
 def _beside(path: Path) -> list[Path]:
     try:
         return [item for item in path.parent.iterdir() if item.is_file()]

@@ -18,6 +18,7 @@ def play(
     device: options.Device = None,
 ) -> None:
     """Open a local page: type a sentence, choose an attack, watch words change. Nothing leaves this machine."""
+    options.require_models(*models)
     import webbrowser
 
     from unshaken.display import Console

@@ -55,6 +55,7 @@ def scan(
     """
     model, task = _model_and_data(words, victim)
     options.require_files(task)
+    options.require_models(*filter(None, (model,)))
     from unshaken.cli.evaluate import load_sets
     from unshaken.display import Console
     from unshaken.scanning import scan as run
