@@ -6,8 +6,8 @@
 The CPU part attacks MiniLM-L6 with a head fitted by ridge regression on the benign SST-2 sentences of AdvGLUE, with the
 counter-fitted dictionary: the model, sentences and dictionary of the peer's script, which is run right after. DIR holds
 `counterfitted_neighbors.json` and `advglue/dev_ann.json`. Costs are CPU seconds, which a shared machine disturbs least.
-The GPU part takes any encoder folder, and DIR holds `glue/SST-2/dev.tsv` too; `--device cpu --dtype float32 -n 12`
-tries it out. Each prints one JSON object a line.
+The GPU part takes any encoder folder, and DIR holds `glue/SST-2/dev.tsv` and `imdb/test.jsonl` too; `--device cpu
+--dtype float32 -n 12 --n-imdb 2` tries it out. Each prints one JSON object a line.
 """
 
 from __future__ import annotations
@@ -15,25 +15,21 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import engine_speed
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from unshaken.attacks import PWWS, Beam, Genetic, Greedy, Random, TextFooler, Victim
-from unshaken.attacks.many.searches import ManySearches
+from unshaken.attacks import PWWS, Genetic, Victim
 from unshaken.embedded import minilm_path
 from unshaken.examples import Example, Examples
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.victims.hugging_face import ModelVictim
-from unshaken.wordings import Rows
 
 
 def victim_with_head(folder: Path | str, sentences: list[tuple[str, int]], **options: Any) -> ModelVictim:
@@ -57,7 +53,7 @@ def victim_with_head(folder: Path | str, sentences: list[tuple[str, int]], **opt
         head = torch.linalg.solve(ridge, centred.T @ targets)
         model.classifier.weight.copy_(torch.stack([-head, head]))
         model.classifier.bias.copy_(torch.stack([mean @ head, -(mean @ head)]))
-    return Victim.from_model(model.to(dtype), tokenizer, name=Path(folder).name)
+    return Victim.from_model(model.to(dtype), tokenizer, name=str(folder))
 
 
 def right_examples(victim: ModelVictim, sentences: list[tuple[str, int]], count: int) -> Examples:
@@ -177,131 +173,27 @@ def run_peer(arguments: argparse.Namespace, kind: str, wrapper: str, count: int)
     return {key: found[key] for key in kept}
 
 
-ENGINE_ATTACKS: dict[str, Any] = {
-    "pwws": PWWS,
-    "pwws-greedy": partial(PWWS, variant="greedy"),
-    "genetic": Genetic,
-    "greedy": Greedy,
-    "beam": Beam,
-    "random": Random,
-    "textfooler": TextFooler,
-}
-
-
 def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """The engine against the model alone: rows a second as a share of those of ready-made batches, in the same run."""
-    sentences = sst2_sentences(arguments.data)
     words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
+    cuda = arguments.device != "cpu"
     for model in arguments.model or [minilm_path()]:
-        victim = victim_with_head(model, sentences, device=arguments.device, dtype=getattr(torch, arguments.dtype))
-        examples = right_examples(victim, sentences, arguments.n)
-        device = torch.cuda.get_device_name() if arguments.device != "cpu" else "cpu"
-        yield {"device": device, "model": victim.name, "dtype": arguments.dtype, "examples": len(examples)}
+        yield {
+            "device": torch.cuda.get_device_name() if cuda else "cpu",
+            "torch": torch.__version__,
+            "model": str(model),
+            "dtype": arguments.dtype,
+        }
+        victims: dict[bool, tuple[ModelVictim, Examples]] = {}
         for name in arguments.attack:
-            sizes = {"population": arguments.population, "generations": arguments.generations}
-            attack = ENGINE_ATTACKS[name](substitutions=words, **(sizes if name == "genetic" else {}))
-            yield {"attack": name, **share(attack, victim, examples, arguments)}
-            if arguments.compare:
-                yield {"attack": name, **compared(attack, victim, examples, arguments.in_flight)}
-            if arguments.profile:
-                print(profile(attack, victim, examples, arguments.in_flight), file=sys.stderr)
-
-
-def sst2_sentences(data: Path) -> list[tuple[str, int]]:
-    lines = (data / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()[1:]
-    return [(text.strip(), int(label)) for text, label in (line.split("\t") for line in lines)]
-
-
-def share(attack: Any, victim: ModelVictim, examples: Examples, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Best of three for both, after a run of each that warms up every shape."""
-    rows = asked_rows(attack, victim, examples, arguments.in_flight)
-    batches = [inputs for _, inputs in victim.batches(rows)]
-    forward = min(seconds(lambda: pass_through(victim, batches)) for _ in range(4))
-    runs = [measure(attack, victim, examples, in_flight=arguments.in_flight) for _ in range(3)]
-    best = min(runs, key=lambda run: run["wall_s"])
-    padded = sum(inputs["input_ids"].numel() for inputs in batches)
-    return {
-        **best,
-        "batches": len(batches),
-        "padding": 1 - float(rows.lengths.sum()) / padded,
-        "forward_only_rows_per_s": len(rows) / forward,
-        "share_of_forward_only": best["rows_per_s"] * forward / len(rows),
-        "seconds_for_a_million_texts": best["wall_s"] / best["examples"] * 1e6,
-    }
-
-
-def asked_rows(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> Rows:
-    """Every row that the attack puts through the model."""
-    seen: list[Rows] = []
-    predict_rows, predict_table = victim.predict_rows, victim.predict_table
-
-    def remember_rows(rows: Rows) -> np.ndarray:
-        seen.append(rows)
-        return predict_rows(rows)
-
-    def remember_table(table: Any, owner: Any, choices: Any) -> Any:
-        if len(owner):
-            seen.append(table.rows(owner.cpu().numpy(), choices.cpu().numpy()))
-        return predict_table(table, owner, choices)
-
-    victim.predict_rows, victim.predict_table = remember_rows, remember_table  # type: ignore[method-assign]
-    try:
-        attack(victim, examples, in_flight=in_flight)
-    finally:
-        del victim.predict_rows, victim.predict_table  # type: ignore[method-assign]
-    return Rows.join(seen)
-
-
-def pass_through(victim: ModelVictim, batches: list[dict[str, Any]]) -> None:
-    with victim.answering():
-        for inputs in batches:
-            victim.model(**inputs)
-
-
-def seconds(work: Any) -> float:
-    synchronize()
-    started = time.perf_counter()
-    work()
-    synchronize()
-    return time.perf_counter() - started
-
-
-def synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def compared(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> dict[str, Any]:
-    """The batched search against a search for each example: outcomes, queries and speed."""
-    started = time.perf_counter()
-    together = attack(victim, examples, in_flight=in_flight)
-    middle = time.perf_counter()
-    serves = ManySearches.serves
-    ManySearches.serves = staticmethod(lambda attack: False)  # type: ignore[method-assign]
-    try:
-        alone = attack(victim, examples, in_flight=in_flight)
-    finally:
-        ManySearches.serves = staticmethod(serves)  # type: ignore[method-assign]
-    ended = time.perf_counter()
-    pairs = list(zip(together, alone, strict=True))
-    return {
-        "compared": len(pairs),
-        "outcomes_that_differ": sum(one.outcome != other.outcome for one, other in pairs),
-        "texts_that_differ": sum(one.adversarial != other.adversarial for one, other in pairs),
-        "accuracy_under_attack": [together.accuracy_under_attack, alone.accuracy_under_attack],
-        "queries": [sum(row.queries for row in rows) for rows in (together, alone)],
-        "speed_up_over_flights": (ended - middle) / (middle - started),
-    }
-
-
-def profile(attack: Any, victim: ModelVictim, examples: Examples, in_flight: int) -> str:
-    """Where the time goes: operators by the time of the device, or of the processor where there is none."""
-    cuda = victim.device.type == "cuda"
-    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
-    with torch.profiler.profile(activities=kinds) as seen:
-        attack(victim, examples, in_flight=in_flight)
-    order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
-    return str(seen.key_averages().table(sort_by=order, row_limit=25))
+            reviews = name.endswith("-imdb")
+            if reviews not in victims:
+                sentences = engine_speed.sentences_of(arguments.data, name)
+                dtype = getattr(torch, arguments.dtype)
+                victim = victim_with_head(model, sentences, device=arguments.device, dtype=dtype)
+                count = arguments.n_imdb if reviews else arguments.n
+                victims[reviews] = (victim, right_examples(victim, sentences, count))
+            yield from engine_speed.run(name, words, *victims[reviews], arguments, measure)
 
 
 def main() -> None:
@@ -320,16 +212,18 @@ def main() -> None:
     on_gpu = modes.add_parser("gpu")
     on_gpu.add_argument("--data", type=Path, required=True)
     on_gpu.add_argument("--model", type=Path, nargs="+", help="encoder folders; MiniLM-L6 from its wheel by default")
-    on_gpu.add_argument("--attack", nargs="+", choices=sorted(ENGINE_ATTACKS), default=["pwws", "genetic"])
+    on_gpu.add_argument("--encoder", type=Path, help="measures TextFooler's similarity; the model's own by default")
+    on_gpu.add_argument("--attack", nargs="+", choices=sorted(engine_speed.ATTACKS), default=engine_speed.BARS)
     on_gpu.add_argument("--device", default="cuda")
     on_gpu.add_argument("--dtype", default="bfloat16")
     on_gpu.add_argument("-n", type=int, default=872)
+    on_gpu.add_argument("--n-imdb", type=int, default=200)
     on_gpu.add_argument("--in-flight", type=int, default=512)
     on_gpu.add_argument("--compare", action="store_true", help="also search each example alone")
     on_gpu.add_argument("--profile", action="store_true", help="also print where the time goes")
+    on_cpu.add_argument("--population", type=int, default=20)
+    on_cpu.add_argument("--generations", type=int, default=10)
     for mode in (on_cpu, on_gpu):
-        mode.add_argument("--population", type=int, default=20)
-        mode.add_argument("--generations", type=int, default=10)
         mode.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     transformers_logging.set_verbosity_error()
