@@ -78,6 +78,7 @@ __all__ = [
 
 _PACKAGES = (
     "attacks",
+    "certificates",
     "connections",
     "defences",
     "evaluation",

@@ -12,6 +12,7 @@ from unshaken.names import GROUPS, installed, lookup
 KINDS = {
     "attacks": ("unshaken.attacks", "ATTACKS"),
     "backbones": ("unshaken.connections", "BACKBONES"),
+    "certificates": ("unshaken.certificates", "CERTIFICATES"),
     "connections": ("unshaken.connections", "CONNECTIONS"),
     "constraints": ("unshaken.attacks.constraints", "CONSTRAINTS"),
     "defences": ("unshaken.defences", "DEFENCES"),

@@ -64,6 +64,13 @@ def voting(victim: Victim, votes: int, rate: float, substitutions: str | None) -
     return Vote(victim, votes, rate, substitutions=chosen)
 
 
+def whole_number(option: str, text: str) -> int:
+    """One of several numbers that an option names."""
+    if not text.strip().isdecimal():
+        raise UnshakenError(f"{option} has {text!r}; it takes whole numbers separated by commas")
+    return int(text)
+
+
 def require_files(tasks: str) -> None:
     """Answer a missing file at once, before the seconds that importing torch takes."""
     for name in filter(None, (part.strip() for part in tasks.split(","))):

@@ -1,0 +1,27 @@
+"""Certificates: accuracy that no attack of a stated kind can lower, by random smoothing and an exact binomial bound.
+
+What is proved holds for the smoothed classifier, the majority over random changes of a text, and not for the model
+inside it. A certified accuracy is a lower bound that no search can break; an accuracy under attack is an upper bound
+that a better search may lower. The two are never mixed.
+"""
+
+from __future__ import annotations
+
+from unshaken.certificates.base import ALL_WORDS, Certificate, Certified, CertifiedText, lower_bound
+from unshaken.certificates.deletion import Deletion
+from unshaken.certificates.masking import RanMask
+from unshaken.certificates.substitution import Safer
+
+CERTIFICATES: dict[str, type[Certificate]] = {kind.name: kind for kind in (Safer, RanMask, Deletion)}
+
+__all__ = [
+    "ALL_WORDS",
+    "CERTIFICATES",
+    "Certificate",
+    "Certified",
+    "CertifiedText",
+    "Deletion",
+    "RanMask",
+    "Safer",
+    "lower_bound",
+]

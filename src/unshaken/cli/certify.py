@@ -1,0 +1,97 @@
+"""`unshaken certify`: the share of a classifier's right answers that no attack of a stated kind can change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unshaken.cli import options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unshaken.certificates import Certificate, Certified
+
+
+def certify(
+    model: Annotated[str, typer.Argument(help="Folder or hub name of a Hugging Face classifier.")],
+    data_or_task: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="Tasks or files, separated by commas: sst2 or reviews.csv.")
+    ] = None,
+    task: options.TaskOption = None,
+    certificate: Annotated[
+        list[str] | None, typer.Option(help="safer, ranmask:keep=0.1 or deletion:rate=0.9; safer where none is given.")
+    ] = None,
+    data: options.DataFolder = None,
+    count: options.Count = 100,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    substitutions: options.Substitutes = None,
+    radius: Annotated[str, typer.Option(help="Numbers of words for which accuracy is told.")] = "0,1,2,4",
+    out: options.Results = Path("out/certify"),
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and the draws.")] = 0,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    max_length: options.MaxLength = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Prove how many right answers stay right, whatever an attacker changes.
+
+    The proof is about the majority over many random changes of each text, not about single answers of the model.
+    A certified accuracy is a lower bound; accuracy under attack is an upper one. They belong into columns of their own.
+    """
+    task = options.one_task(data_or_task, task, f"certify {model}")
+    options.require_files(task)
+    from unshaken.cli.evaluate import load_sets
+    from unshaken.display import Console
+    from unshaken.files import locked, write_json
+    from unshaken.schema import encode
+    from unshaken.victims import Victim
+
+    chosen = parse_certificates(certificate or ["safer"], substitutions, seed)
+    radii = [options.whole_number("--radius", part) for part in radius.split(",")]
+    console = Console()
+    with locked(out):
+        victim = Victim.from_pretrained(
+            model, device=device, dtype=dtype, max_length=max_length, trust_remote_code=trust_remote_code
+        )
+        sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
+        for name, examples in sets.items():
+            found = [own(victim, examples, progress=console.is_terminal) for own in chosen]
+            console.print(certified_table(name, found, radii))
+            path = write_json(out / f"{name.replace('/', '-')}.certified.json", encode(found))
+            console.print(f"Certificates: {path}", markup=False, soft_wrap=True)
+
+
+def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -> list[Certificate]:
+    """The certificates behind `safer,ranmask:keep=0.2,samples=2000`."""
+    from dataclasses import replace
+
+    from unshaken.certificates import CERTIFICATES, Safer
+    from unshaken.cli.evaluate import split_specs
+    from unshaken.names import build
+    from unshaken.substitutions import joined_substitutions
+
+    found: list[Certificate] = [
+        replace(build("certificate", spec, CERTIFICATES), seed=seed) for text in specs for spec in split_specs(text)
+    ]
+    if substitutions is None:
+        return found
+    chosen = joined_substitutions(substitutions, allow_paths=True)
+    return [replace(item, substitutions=chosen) if isinstance(item, Safer) else item for item in found]
+
+
+def certified_table(data: str, found: list[Certified], radii: list[int]) -> Table:
+    """Certified accuracy by the number of changed words."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=f"Certified accuracy on {data} (%)", box=SIMPLE_HEAD, title_justify="left")
+    for heading in ("certificate", "n", "abstains", *(f"{own} words" for own in radii), "any words"):
+        table.add_column(heading, justify="left" if heading == "certificate" else "right")
+    for item in found:
+        shares = [item.abstained, *(item.accuracy(own) for own in radii), item.accuracy()]
+        table.add_row(item.certificate, str(len(item.rows)), *(f"{100 * share:.1f}" for share in shares))
+    return table

@@ -1,0 +1,340 @@
+"""A certified text cannot be broken: proofs against exhaustive search in tiny spaces, bounds against closed forms."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from victims import WORD_LIST, bag_of_words, bag_victim
+
+from unshaken.attacks import Victim
+from unshaken.certificates import ALL_WORDS, CERTIFICATES, Certificate, Deletion, RanMask, Safer, lower_bound
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+from unshaken.substitutions import Dictionary, Typos, match_case, segment
+from unshaken.victims.base import Texts
+
+Share = Callable[[str], float]  # of the positive class, over all random changes of a text
+
+
+def is_positive(text: str) -> bool:
+    return bag_of_words([text])[0][1] > 0.5
+
+
+def table_of(*clusters: str) -> Dictionary:
+    """Each word's substitutes are the other words of its cluster."""
+    return Dictionary(
+        entries={
+            word: [other for other in cluster.split() if other != word]
+            for cluster in clusters
+            for word in cluster.split()
+        }
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the bound itself
+
+
+def test_the_binomial_bound_is_exact() -> None:
+    """All of n hits bound the share by alpha^(1/n); else a share at the bound gives so many hits in alpha of cases."""
+    assert lower_bound(100, 100, 0.001) == pytest.approx(0.001 ** (1 / 100))
+    assert lower_bound(0, 100, 0.001) == 0
+    low = lower_bound(70, 100, 0.01)
+    tail = sum(math.comb(100, hits) * low**hits * (1 - low) ** (100 - hits) for hits in range(70, 101))
+    assert tail == pytest.approx(0.01, rel=1e-6)
+
+
+# --------------------------------------------------------------------------------------------------- RanMASK
+
+
+def test_nineteen_words_at_share_nine_tenths() -> None:
+    """The sound bound certifies one to four words, as more of the words are hidden; the released code says more."""
+    text = (" ".join(f"w{number}" for number in range(19)),)
+    assert RanMask(keep=2 / 19).radius(text, 0.9) == 4  # 1 - C(15, 2) / C(19, 2) = 0.386 < 0.4 < 0.468
+    assert RanMask(keep=3 / 19).radius(text, 0.9) == 2
+    assert RanMask(keep=7 / 19).radius(text, 0.9) == 1  # 7/19 = 0.368
+    assert RanMask(keep=8 / 19).radius(text, 0.9) == 0  # 8/19 = 0.421
+
+
+def masked_share(text: str, kept: int, positive: Callable[[str], bool]) -> float:
+    words = text.split()
+    subsets = list(itertools.combinations(range(len(words)), kept))
+    shown = (" ".join(word if at in own else "[MASK]" for at, word in enumerate(words)) for own in subsets)
+    return sum(map(positive, shown)) / len(subsets)
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.34])
+def test_no_change_of_certified_words_moves_the_masked_majority(keep: float) -> None:
+    """Every text that differs in at most `radius` words, with what an attacker would choose: the worst words."""
+    certificate = RanMask(keep=keep)
+    proved = 0
+    for text in ("good good good good great good", "good great bad good good nice", "bad bad awful bad bad poor"):
+        words = text.split()
+        kept = certificate.kept(len(words))
+        share = masked_share(text, kept, is_positive)
+        wins, share = share > 0.5, max(share, 1 - share)
+        radius = certificate.radius((text,), share)
+        for places in itertools.combinations(range(len(words)), min(max(radius, 0), len(words))):
+            for written in itertools.product(("good", "bad", "awful"), repeat=len(places)):
+                changed = list(words)
+                for at, word in zip(places, written, strict=True):
+                    changed[at] = word
+                assert (masked_share(" ".join(changed), kept, is_positive) > 0.5) == wins
+        proved += radius
+    assert proved > 0
+
+
+def test_the_bound_is_met_by_the_worst_classifier() -> None:
+    """Where a changed word decides alone, the share falls by exactly delta: no larger radius would be sound."""
+    words = [f"w{number}" for number in range(8)]
+    for kept in (1, 2, 3):
+        certificate = RanMask(keep=kept / 8)
+        radius = certificate.radius((" ".join(words),), 1.0)
+        for changed, stays in ((radius, True), (radius + 1, False)):
+            text = " ".join(["evil"] * changed + words[changed:])
+            assert (masked_share(text, kept, lambda shown: "evil" not in shown) > 0.5) == stays
+
+
+def test_masks_are_drawn_evenly_over_both_texts_of_a_pair() -> None:
+    drawn = RanMask(keep=0.5, mask="#").draw(("a b", "c d"), 6000, np.random.default_rng(0), "[MASK]")
+    counts = {own: drawn.count(own) for own in set(drawn)}
+    assert len(counts) == 6  # C(4, 2)
+    assert all(abs(count - 1000) < 5 * math.sqrt(1000) for count in counts.values())
+    assert all(sum(text.count("#") for text in own) == 2 for own in counts)
+
+
+# ----------------------------------------------------------------------------------------------- deletion (CERT-ED)
+
+
+def deletion_share(text: str, rate: float, positive: Callable[[str], bool]) -> float:
+    words = text.split()
+    total = 0.0
+    for kept in itertools.product((False, True), repeat=len(words)):
+        chance = math.prod(1 - rate if own else rate for own in kept)
+        total += chance * positive(" ".join(itertools.compress(words, kept)))
+    return total
+
+
+def edited(words: tuple[str, ...], alphabet: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Every text one insertion, deletion or replacement away."""
+    for at in range(len(words) + 1):
+        for word in alphabet:
+            yield (*words[:at], word, *words[at:])
+        if at < len(words):
+            yield words[:at] + words[at + 1 :]
+            for word in alphabet:
+                yield (*words[:at], word, *words[at + 1 :])
+
+
+@pytest.mark.parametrize("rate", [0.6, 0.8, 0.9])
+def test_no_certified_edit_moves_the_majority_over_deletions(rate: float) -> None:
+    """All texts within the radius in edit distance: insertions, deletions and replacements by the worst words."""
+    certificate = Deletion(rate=rate)
+    proved = 0
+    for text in ("good great good good", "bad awful bad", "a good good film"):
+        positive: Callable[[str], bool] = lambda shown: bag_of_words([shown])[0][1] >= 0.5  # noqa: E731
+        share = deletion_share(text, rate, positive)
+        wins, share = share > 0.5, max(share, 1 - share)
+        radius = certificate.radius((text,), share)
+        reached = {tuple(text.split())}
+        for _ in range(min(radius, 2)):
+            reached |= {other for one in reached for other in edited(one, ("good", "awful"))}
+        for words in reached:
+            assert (deletion_share(" ".join(words), rate, positive) > 0.5) == wins
+        proved += max(0, radius)
+    assert proved > 0
+
+
+def test_the_deletion_radius_is_the_closed_form() -> None:
+    for rate, share in ((0.9, 0.99), (0.95, 0.8), (0.5, 0.999)):
+        exact = math.log(1.5 - share) / math.log(rate)
+        assert Deletion(rate=rate).radius(("a",), share) == math.ceil(exact) - 1
+    assert Deletion().radius(("a",), 0.4) == -1
+
+
+@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.floats(0.51, 1.0), st.floats(0.5, 0.99))
+def test_replacements_are_the_worst_of_all_edits(
+    replaced: int, inserted: int, deleted: int, share: float, rate: float
+) -> None:
+    """The theorem's bound for any mix of edits is above the one for as many replacements, wherever that certifies."""
+    mixed = rate ** (inserted - deleted) * (share - 1 + rate ** (replaced + deleted))
+    worst = share - 1 + rate ** (replaced + inserted + deleted)
+    if worst > 0.5:
+        assert mixed >= worst - 1e-12
+
+
+def test_words_are_deleted_at_the_rate_and_independently() -> None:
+    drawn = Deletion(rate=0.75).draw(("x y",), 8000, np.random.default_rng(0), "")
+    for shown, chance in (("x y", 1 / 16), ("x", 3 / 16), ("y", 3 / 16), ("", 9 / 16)):
+        assert abs(drawn.count((shown,)) / 8000 - chance) < 5 * math.sqrt(chance * (1 - chance) / 8000)
+
+
+# ------------------------------------------------------------------------------------------------------- SAFER
+
+
+def reworded_share(certificate: Safer, text: str) -> float:
+    """Exactly, over all rewordings."""
+    words = segment(text)
+    forms = [certificate.forms(word) for word in words]
+    texts = [words.replace(dict(enumerate(own)), carry_case=False) for own in itertools.product(*forms)]
+    return sum(map(is_positive, texts)) / len(texts)
+
+
+def attacked(text: str, table: Dictionary, radius: int) -> Iterator[str]:
+    """Every text with at most `radius` words swapped for an allowed substitute."""
+    words = segment(text)
+    choices = [[word, *(match_case(word, other) for other in table.neighbours(word))] for word in words]
+    for own in itertools.product(*choices):
+        if sum(one != word for one, word in zip(own, words, strict=True)) <= radius:
+            yield words.replace(dict(enumerate(own)), carry_case=False)
+
+
+CHAIN = Dictionary(  # neighbourhoods of several sizes, which overlap in part
+    entries={
+        "good": ["great", "fine"],
+        "great": ["good"],
+        "fine": ["good", "nice"],
+        "nice": ["fine", "poor"],
+        "poor": ["nice", "bad"],
+        "bad": ["poor", "awful"],
+        "awful": ["bad"],
+        "film": ["movie"],
+        "movie": ["film"],
+    }
+)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7])
+@pytest.mark.parametrize("table", [CHAIN, WORD_LIST, table_of("good great fine", "bad awful poor")], ids=str)
+def test_no_allowed_swaps_move_a_certified_majority(table: Dictionary, size: int) -> None:
+    certificate = Safer(substitutions=table, neighbourhood=size)
+    for text in ("Good great film", "a GREAT film", "bad awful poor film", "good fine nice", "awful bad"):
+        share = reworded_share(certificate, text)
+        wins, share = share > 0.5, max(share, 1 - share)
+        radius = certificate.radius((text,), share)
+        for other in attacked(text, table, radius):
+            assert (reworded_share(certificate, other) > 0.5) == wins, (text, other)
+
+
+def test_a_closed_cluster_is_certified_for_all_words() -> None:
+    certificate = Safer(substitutions=table_of("good great fine", "bad awful poor"))
+    assert certificate.overlap("Good") == 1
+    assert certificate.radius(("a good plot, not a bad one",), 0.51) == ALL_WORDS
+    assert certificate.radius(("a good plot",), 0.5) == -1
+
+
+def test_overlaps_divide_by_the_larger_neighbourhood() -> None:
+    """P(great) = {great, good}, P(good) = {good, fine, great}: 2/3 both ways, where |P(great)| alone would say 1."""
+    certificate = Safer(substitutions=CHAIN, neighbourhood=3)
+    near = {word: set(certificate.forms(word)) for word in ("good", "great", "fine")}
+    assert near["good"] == {"good", "great", "fine"}
+    two = Safer(
+        substitutions=Dictionary(entries={"great": ["good"], "good": ["great", "fine"], "fine": ["good"]}),
+        neighbourhood=2,
+    )
+    assert two.overlap("fine") == len(set(two.forms("fine")) & set(two.forms("good"))) / 2
+
+
+def test_words_that_could_fall_apart_prove_nothing() -> None:
+    table = Dictionary(
+        entries={"good": ["very good"], "film": ["movie"], "movie": ["film"], "them": ["em"], "em": ["them"]}
+    )
+    certificate = Safer(substitutions=table)
+    assert certificate.overlap("good") == 0  # a phrase is two words
+    assert certificate.overlap("them") == 0  # after an apostrophe it is a word with it
+    assert certificate.radius(("a good film",), 0.99) == 0
+    assert certificate.radius(("a film",), 0.99) == ALL_WORDS
+    assert certificate.radius(("a < film >",), 0.99) == 0  # a shorter word could close a tag
+    assert certificate.radius(("a <br /> film &amp; so",), 0.99) == ALL_WORDS
+
+
+def test_sets_that_cannot_list_their_words_are_refused() -> None:
+    with pytest.raises(UnshakenError, match="cannot list its words"):
+        Safer(substitutions=Typos())
+
+
+# ------------------------------------------------------------------------------------------------- on a victim
+
+
+def certificates() -> list[Certificate]:
+    return [
+        Safer(substitutions=WORD_LIST, samples=200),
+        RanMask(samples=200, keep=0.3),
+        Deletion(samples=200, rate=0.7),
+    ]
+
+
+@pytest.mark.parametrize("certificate", certificates(), ids=lambda item: item.name)
+def test_results_depend_on_the_text_alone_and_count_as_said(certificate: Certificate) -> None:
+    texts = ["good great good good", "bad awful bad bad", "good bad", "the end"]
+    examples = [
+        Example(id=str(number), texts=(text,), label=int(is_positive(text))) for number, text in enumerate(texts)
+    ]
+    found = certificate(bag_victim(), examples)
+    backwards = certificate(bag_victim(), examples[::-1])
+    assert found.rows == backwards.rows[::-1]
+    assert [row.prediction for row in found.rows[:2]] == [1, 0]
+    assert found.clean == sum(row.prediction == row.label for row in found.rows) / 4
+    shares = [found.accuracy(radius) for radius in range(4)]
+    assert shares == sorted(shares, reverse=True)
+    assert all(row.radius == -1 for row in found.rows if row.prediction is None)
+    wrong = [Example(id="w", texts=(texts[0],), label=0)]
+    assert certificate(bag_victim(), wrong).accuracy(0) == 0
+
+
+def test_bounds_hold_as_often_as_they_say() -> None:
+    """A classifier that is right on exactly 70% of the draws: of 300 bounds at alpha 0.1, about 30 are above 0.7."""
+    too_high = sum(
+        lower_bound(int(np.random.default_rng(seed).binomial(200, 0.7)), 200, 0.1) > 0.7 for seed in range(300)
+    )
+    assert too_high < 30 + 4 * math.sqrt(27)
+
+
+def test_the_mask_token_of_the_model_hides_words(tiny) -> None:
+    asked: list[Texts] = []
+    victim = Victim.from_pretrained(tiny, device="cpu")
+    original = victim.log_probabilities
+    victim.log_probabilities = lambda texts: asked.extend(texts) or original(texts)  # type: ignore[method-assign,func-returns-value]
+    RanMask(samples=5, guesses=5)(victim, [Example(id="0", texts=("a good film",), label=0)])
+    assert all(row[0].count("[MASK]") == 2 for row in asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("safer", {"neighbourhood": 1}),
+        ("ranmask", {"keep": 1.0}),
+        ("deletion", {"rate": 0.0}),
+        ("deletion", {"samples": 0}),
+        ("ranmask", {"alpha": 1.0}),
+    ],
+)
+def test_settings_out_of_range_are_refused(name: str, options: dict[str, float]) -> None:
+    with pytest.raises(UnshakenError):
+        CERTIFICATES[name](**options)
+
+
+def test_the_command_line_certifies(unshaken, tiny, tmp_path, write_rows) -> None:
+    rows = [(f"a {word} film {n}", label) for n in range(3) for word, label in (("good", "0"), ("bad", "1"))]
+    data = write_rows(tmp_path / "reviews.csv", ("text", "label"), *rows)
+    out = tmp_path / "certified"
+    specs = "safer:samples=20,guesses=5,ranmask:samples=20,guesses=5,keep=0.4"
+    code, text, err = unshaken("certify", tiny, data, "--certificate", specs, "--device", "cpu", "--out", out)
+    assert code == 0, err
+    assert "Certified accuracy on reviews" in text
+    found = json.loads(next(out.glob("*.certified.json")).read_text())
+    assert [item["certificate"] for item in found] == ["safer", "ranmask"]
+    assert (found[1]["settings"]["keep"], len(found[1]["rows"])) == (0.4, 6)
+    assert found[0]["settings"]["substitutions"]["name"] == "wordnet"
+
+
+def test_a_wrong_certificate_is_answered_with_the_nearest(refused, tiny, tmp_path, write_rows) -> None:
+    data = write_rows(tmp_path / "reviews.csv", ("text", "label"), ("a", "0"), ("b", "1"))
+    assert "did you mean 'safer'" in refused("certify", tiny, data, "--certificate", "safe")
+    assert "whole numbers" in refused("certify", tiny, data, "--radius", "1,x")
