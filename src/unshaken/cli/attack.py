@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unshaken.cli import options
+from unshaken.cli import large, options
 from unshaken.cli.evaluate import load_sets, parse_attacks
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def attack(
     ] = None,
     data: options.DataFolder = None,
     count: options.Count = None,
+    block: options.Block = None,
+    dry_run: options.DryRun = False,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     out: options.Results = Path("out/attack"),
@@ -65,7 +68,8 @@ def attack(
     chosen = parse_attacks(attack or ["pwws"], substitutions)
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
     shard, console = Shard.from_environment(), Console()
-    with locked(out):
+    progress = console.is_terminal and shard.leads
+    with contextlib.nullcontext() if dry_run else locked(out):
         loaded = Victim.from_pretrained(
             model,
             device=device,
@@ -75,13 +79,22 @@ def attack(
             trust_remote_code=trust_remote_code,
         )
         victim = options.voting(loaded, vote, vote_rate, vote_substitutions or substitutions)
-        sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
-        progress = console.is_terminal and shard.leads
+        columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
+        if block is not None:
+            blocks = large.blocks_of(task, block, count, victim, **columns)
+            if dry_run:
+                large.print_forecast([victim], [blocks], attacks, seed=seed)
+                return
+            large.run_blocks([victim], blocks, attacks, out, resume=resume, seed=seed, progress=progress, shard=shard)
+            return
+        sets = load_sets(task, data, victim, count, seed, **columns)
+        if dry_run:
+            large.print_forecast([victim], [[rows] for rows in sets.values()], attacks, seed=seed, views=_save_views)
+            return
         report = evaluate(victim, sets, attacks, out=out, resume=resume, seed=seed, progress=progress, shard=shard)
         if not shard.leads:
             return
-        page = report.save(out / "report.html")
-        write_tables(report, out)
+        page = _save_views(report, out)
     console.print(report)
     for evaluation in report.evaluations:
         for name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
@@ -92,6 +105,11 @@ def attack(
     if seconds:
         console.print(f"{asked:,} texts asked about in {seconds:.0f} s, {asked / seconds:,.0f} a second", markup=False)
     console.print(f"Results: {out}\nReport: {page}", markup=False, soft_wrap=True)
+
+
+def _save_views(report: Report, out: Path) -> Path:
+    write_tables(report, out)
+    return report.save(out / "report.html")
 
 
 def write_tables(report: Report, out: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unshaken.cli import options
+from unshaken.cli import large, options
+from unshaken.cli.columns import trained_columns
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.attacks.base import Attack
+    from unshaken.evaluation import Report
     from unshaken.examples import Examples
     from unshaken.substitutions import Substitutions
     from unshaken.victims.base import Victim
@@ -29,6 +32,8 @@ def evaluate(
     out: options.Results = Path("out/evaluate"),
     resume: options.Resume = False,
     count: options.Count = None,
+    block: options.Block = None,
+    dry_run: options.DryRun = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and of every probe.")] = 0,
     substitutions: options.Substitutes = None,
     vote: options.Votes = 0,
@@ -59,14 +64,35 @@ def evaluate(
     loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
     loading["trust_remote_code"] = trust_remote_code
     shard, console = Shard.from_environment(), Console()
-    with locked(out):
+    progress = console.is_terminal and shard.leads
+    with contextlib.nullcontext() if dry_run else locked(out):
         victims = [
             options.voting(
                 Victim.from_pretrained(name, **loading), vote, vote_rate, vote_substitutions or substitutions
             )
             for name in models
         ]
-        examples = load_sets(task, data, victims[0], count, seed, text_columns=text_column, label_column=label_column)
+        columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
+        if block is not None:
+            blocks = large.blocks_of(task, block, count, victims[0], **columns)
+            if dry_run:
+                large.print_forecast(victims, [blocks], attacks, seed=seed, recheck=recheck)
+                return
+            large.run_blocks(
+                victims, blocks, attacks, out, resume=resume, seed=seed, recheck=recheck, progress=progress, shard=shard
+            )
+            return
+        examples = load_sets(task, data, victims[0], count, seed, **columns)
+        if dry_run:
+            large.print_forecast(
+                victims,
+                [[rows] for rows in examples.values()],
+                attacks,
+                seed=seed,
+                recheck=recheck,
+                views=_save_page,
+            )
+            return
         report = run(
             victims,
             examples,
@@ -75,14 +101,18 @@ def evaluate(
             resume=resume,
             seed=seed,
             recheck=recheck,
-            progress=console.is_terminal and shard.leads,
+            progress=progress,
             shard=shard,
         )
         if not shard.leads:
             return
-        page = report.save(out / "report.html")
+        page = _save_page(report, out)
     console.print(report)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+
+def _save_page(report: Report, out: Path) -> Path:
+    return report.save(out / "report.html")
 
 
 def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
@@ -154,7 +184,7 @@ def load_sets(
         if not is_named and clean and name in TASKS and TASKS[name].clean_task not in {None, *clean}:
             continue
         if Path(name).is_file():
-            trained = _trained_columns(victim, name)
+            trained = trained_columns(victim, name)
             rows = load_examples(
                 name,
                 text_columns=text_columns or trained.get("text_columns"),
@@ -178,21 +208,3 @@ def load_sets(
 def _file_stem(name: str) -> str:
     """How the files of a set's results begin: what is the same here would be mixed up there."""
     return name.replace("/", "-").casefold()
-
-
-def _trained_columns(victim: Victim, path: str) -> dict[str, Any]:
-    """Which columns the model was trained on, as far as the file at `path` has them."""
-    from unshaken.reports import TrainingRecord
-    from unshaken.tasks.readers import read
-
-    record = TrainingRecord.load(victim.folder)
-    first = next(read(Path(path)), None)
-    if record is None or first is None:
-        return {}
-    texts, label = (record.details.get(key) for key in ("text_columns", "label_column"))
-    found: dict[str, Any] = {}
-    if isinstance(texts, list) and texts and set(map(str, texts)) <= first.fields.keys():
-        found["text_columns"] = texts
-    if isinstance(label, str) and label in first.fields:
-        found["label_column"] = label
-    return found

@@ -36,6 +36,10 @@ VoteSubstitutes = Annotated[
     str | None,
     typer.Option("--vote-substitutions", help="What --vote rewords by; --substitutions where none is given."),
 ]
+Block = Annotated[
+    int | None, typer.Option(min=1, help="Rows of a file at a time, such as 20000: memory is that of one block.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Measure a sample and say what the run will take; no results.")]
 Results = Annotated[Path, typer.Option(help="Folder for the results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")]
 TaskOption = Annotated[

@@ -72,7 +72,7 @@ def evaluate(
     sets = _sets(examples, models)
     _check_input(models, sets)
     named = [attacks] if isinstance(attacks, Attack | str) else attacks
-    chosen = [_with_source(find_attack(attack)) for attack in named]
+    chosen = [with_source(find_attack(attack)) for attack in named]
     folder = None if out is None else Path(out)
     if folder is None and not shard.is_whole:
         raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
@@ -132,7 +132,7 @@ def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
             _check_labels(victim, rows)
 
 
-def _with_source(attack: Attack) -> Attack:
+def with_source(attack: Attack) -> Attack:
     """A transfer with its source loaded: once for all models, and with the fingerprint in its settings."""
     if isinstance(attack, Transfer) and isinstance(attack.source, str):
         return replace(attack, source=Victim.from_pretrained(attack.source))

@@ -20,6 +20,7 @@ from unshaken.files import read_json, write_json, write_text
 from unshaken.schema import decode, encode
 
 SCHEMA_VERSION = 1
+READ_BY_EYE = 1000  # rows up to which a result file is laid out for readers
 
 # Suffix to view. By path, because views know the results and the results none of their views.
 WRITERS = {
@@ -117,7 +118,8 @@ class Report:
         """Write the view that the suffix names: .json, .md, .html, .tex or .csv. The file is whole or not there."""
         path = Path(path)
         if path.suffix == ".json":
-            return write_json(path, self.to_json())
+            rows = sum(len(evaluation.predictions) for evaluation in self.evaluations)
+            return write_json(path, self.to_json(), compact=rows > READ_BY_EYE)
         if path.suffix not in WRITERS:
             known = ", ".join([".json", *WRITERS])
             raise UnshakenError(f"cannot write a report as {path.suffix or path.name!r}; known: {known}")

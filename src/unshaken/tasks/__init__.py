@@ -1,7 +1,7 @@
 """Data sets as rows of data, a user's own files, and the protocols of the papers."""
 
 from unshaken.tasks.leakage import Leakage, LeakageWarning, leakage, save_trained_on, trained_on
-from unshaken.tasks.load import known_task, load_examples, load_task, save_examples, task_names
+from unshaken.tasks.load import known_task, load_blocks, load_examples, load_task, save_examples, task_names
 from unshaken.tasks.metrics import METRICS, advglue_score, score
 from unshaken.tasks.sampling import (
     PROTOCOLS,
@@ -40,6 +40,7 @@ __all__ = [
     "balanced_sample",
     "known_task",
     "leakage",
+    "load_blocks",
     "load_examples",
     "load_task",
     "save_examples",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from unshaken.files import atomic_writer
 from unshaken.names import build, installed, lookup, nearest
 from unshaken.tasks import own, sources, tables
 from unshaken.tasks.readers import FORMATS
+from unshaken.tasks.rows import build_blocks
 from unshaken.tasks.sampling import PROTOCOLS, Protocol
 from unshaken.tasks.specs import TASK_GROUPS, TASKS
 from unshaken.tasks.task import Task, TaskData
@@ -97,6 +98,29 @@ def load_examples(
     columns = own.Columns.of(text_columns, label_column, id_column, label_names)
     source = {"test": own.file_source(Path(path))}
     return own.load_sources(source, columns, name=_stem(path), count=count, seed=seed).require("test")
+
+
+def load_blocks(
+    path: PathLike,
+    size: int,
+    *,
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    label_names: Sequence[str] | None = None,
+) -> Iterator[Examples]:
+    """The examples of `load_examples`, `size` at a time, with memory for one block alone.
+
+    Example:
+        >>> for block in load_blocks("ten-million-rows.csv", 20_000):  # doctest: +SKIP
+        ...     print(len(block))
+    """
+    if size < 1:
+        raise UnshakenError(f"a block has {size} rows; it must have at least 1")
+    columns = own.Columns.of(text_columns, label_column, id_column, label_names)
+    source = own.file_source(Path(path))
+    task = own.describe(source, columns, name=_stem(path))
+    return build_blocks(source.records(), task, "test", source.name, size)
 
 
 def save_examples(path: PathLike, examples: Examples, *, label_column: str = "label") -> Path:

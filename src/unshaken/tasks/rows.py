@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from unshaken.errors import UnshakenError
@@ -47,6 +48,20 @@ def build_examples(
     rows = list(every) if count is None else _drawn(every, count, seed)
     if not rows:
         raise UnshakenError(f"{source}: the {split} split of {task.name!r} is empty")
+    return _split_of(rows, task, split)
+
+
+def build_blocks(records: Iterable[Record], task: Task, split: str, source: str, size: int) -> Iterator[Examples]:
+    """The same examples, with the same ids, `size` at a time: of a file of any length one block is in memory."""
+    every = _examples(records, task, split, source, strict=True)
+    while rows := list(islice(every, size)):
+        block = _split_of(rows, task, split)
+        if not task.is_regression and is_unlabelled(block, source):
+            raise UnshakenError(f"{source}: no labels in column {task.label_column!r}, from the id {rows[0].id!r} on")
+        yield block
+
+
+def _split_of(rows: Iterable[Example], task: Task, split: str) -> Examples:
     return Examples(
         rows=tuple(rows),
         name=f"{task.name}/{split}",

@@ -1,0 +1,224 @@
+"""Sets of any length, a block at a time: each block is an evaluation of its own, and what is counted adds up.
+
+Memory is that of one block. A block that is finished is never opened again, so a run of days resumes at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unshaken.attacks import find_attack
+from unshaken.attacks.base import Attack
+from unshaken.display import visible
+from unshaken.errors import UnshakenError
+from unshaken.evaluation.evaluate import evaluate, with_source
+from unshaken.evaluation.report import Report
+from unshaken.evaluation.results import AttackRun, Evaluation, Proportion
+from unshaken.examples import Examples
+from unshaken.files import locked, read_json, write_json
+from unshaken.processes import WHOLE, Shard
+from unshaken.schema import decode, encode
+from unshaken.victims.base import Victim
+
+BLOCKS = "blocks"  # the folder with one folder a block
+TALLY_FILE = "tally.json"  # written last: a block that has one is finished
+TOTALS_FILE = "totals.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One model under one condition."""
+
+    model: str
+    condition: str
+    held: int
+    total: int  # examples whose attack ended in an error are left out
+    errors: int = 0
+    queries: int = 0
+    seconds: float = 0.0
+
+    @property
+    def accuracy(self) -> Proportion:
+        return Proportion(hits=self.held, total=self.total)
+
+    def __add__(self, other: Line) -> Line:
+        counted = ("held", "total", "errors", "queries", "seconds")
+        return replace(self, **{key: getattr(self, key) + getattr(other, key) for key in counted})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raised:
+    """A reliability flag that some blocks raised."""
+
+    flag: str
+    subject: str
+    evidence: str  # of the first of them
+    blocks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What one block or several came to.
+
+    Attributes:
+        identity: Digest of models, attacks, seed and rows: what a resumed run must share.
+        rows: Examples.
+        blocks: How many blocks these are.
+    """
+
+    identity: str
+    rows: int
+    blocks: int
+    lines: tuple[Line, ...]
+    raised: tuple[Raised, ...]
+
+    @classmethod
+    def of(cls, report: Report, identity: str) -> Tally:
+        """The tally of one block."""
+        lines = [
+            _line(report.name_of(evaluation), evaluation, condition)
+            for evaluation in report.evaluations
+            for condition in evaluation.conditions
+        ]
+        raised = [
+            Raised(flag=item.flag, subject=item.subject, evidence=item.evidence, blocks=1) for item in report.flags
+        ]
+        rows = len(report.evaluations[0].predictions)
+        return cls(identity=identity, rows=rows, blocks=1, lines=tuple(lines), raised=tuple(raised))
+
+    def __add__(self, other: Tally) -> Tally:
+        lines = {(line.model, line.condition): line for line in self.lines}
+        for line in other.lines:
+            key = (line.model, line.condition)
+            lines[key] = lines[key] + line if key in lines else line
+        raised = {(item.flag, item.subject): item for item in self.raised}
+        for item in other.raised:
+            known = raised.get((item.flag, item.subject))
+            raised[item.flag, item.subject] = replace(known, blocks=known.blocks + item.blocks) if known else item
+        return Tally(
+            identity=_digest([self.identity, other.identity]),
+            rows=self.rows + other.rows,
+            blocks=self.blocks + other.blocks,
+            lines=tuple(lines.values()),
+            raised=tuple(raised.values()),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Tally:
+        return decode(cls, read_json(path), str(path))
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=f"{self.rows:,} rows in {self.blocks:,} blocks")
+        for heading in ("model", "condition", "accuracy [95%]", "n", "queries", "errors"):
+            table.add_column(heading, justify="left" if heading in ("model", "condition") else "right")
+        for line in self.lines:
+            asked = f"{line.queries / line.total:,.0f}" if line.queries else ""
+            cells = (line.model, line.condition, str(line.accuracy), f"{line.total:,}", asked, f"{line.errors:,}")
+            table.add_row(*(Text(visible(cell)) for cell in cells))
+        flags = [
+            Text(visible(f"{item.flag}: {item.subject}: {item.evidence} (in {item.blocks} of {self.blocks} blocks)"))
+            for item in self.raised
+        ]
+        return Group(table, *flags)
+
+
+def evaluate_blocks(
+    victims: Any,
+    blocks: Iterable[Examples],
+    attacks: Attack | str | Sequence[Attack | str] = (),
+    *,
+    out: Path | str,
+    resume: bool = False,
+    seed: int = 0,
+    recheck: int = 0,
+    progress: bool = False,
+    shard: Shard = WHOLE,
+) -> Tally | None:
+    """`evaluate` for sets that do not fit into memory; every argument but `blocks` is one of `evaluate`.
+
+    Args:
+        blocks: The examples, some thousands at a time, as `unshaken.tasks.load_blocks` gives them. Each is evaluated in
+            `out/blocks/NUMBER`, and what all came to is in `out/totals.json`.
+
+    Returns:
+        What all blocks came to; None in every process but the first.
+
+    Example:
+        >>> evaluate_blocks(victim, load_blocks("a-million.csv", 20_000), ["pwws"], out="runs/large")
+    """
+    models = [Victim.of(victim) for victim in (victims if isinstance(victims, list | tuple) else [victims])]
+    named = [attacks] if isinstance(attacks, Attack | str) else attacks
+    chosen = [with_source(find_attack(item)) for item in named]
+    folder = Path(out)
+    if (folder / BLOCKS).exists() and not resume and shard.leads:
+        raise UnshakenError(f"{folder / BLOCKS} exists; resume it, remove it or name another folder")
+    settings = [[victim.fingerprint for victim in models], [item.settings() for item in chosen], seed, recheck]
+    total: Tally | None = None
+    number = -1
+    with locked(folder):
+        for number, rows in enumerate(blocks):
+            place = folder / BLOCKS / f"{number:06d}"
+            identity = _digest([settings, rows.fingerprint])
+            found = _finished(place, identity) if resume else None
+            if found is None:
+                options: dict[str, Any] = {"seed": seed, "recheck": recheck, "progress": progress, "shard": shard}
+                report = evaluate(models, rows, chosen, out=place, resume=resume, **options)
+                if not shard.leads:
+                    continue
+                found = Tally.of(report, identity)
+                write_json(place / TALLY_FILE, encode(found))
+            total = found if total is None else total + found
+        if not shard.leads:
+            return None
+        _require_no_more(folder / BLOCKS, number + 1)
+        if total is None:
+            raise UnshakenError("no examples to evaluate on")
+        write_json(folder / TOTALS_FILE, encode(total))
+    return total
+
+
+def _finished(place: Path, identity: str) -> Tally | None:
+    path = place / TALLY_FILE
+    if not path.exists():
+        return None
+    found = Tally.load(path)
+    if found.identity != identity:
+        raise UnshakenError(
+            f"cannot resume {place}: it was made of other rows, models, attacks or seeds; use the same ones and the "
+            "same size of blocks, or another folder"
+        )
+    return found
+
+
+def _require_no_more(folder: Path, count: int) -> None:
+    """Blocks beyond the last would be of other rows, which nobody counted."""
+    beyond = sorted(path for path in folder.glob("[0-9]*") if path.name.isdecimal() and int(path.name) >= count)
+    if beyond:
+        raise UnshakenError(f"{beyond[0]} is of a longer set: this one has {count} blocks; use another folder")
+
+
+def _line(model: str, evaluation: Evaluation, condition: str) -> Line:
+    share = evaluation.accuracy(condition)
+    runs: list[AttackRun] = [evaluation.run(condition)] if condition in evaluation.attack_names else []
+    return Line(
+        model=model,
+        condition=evaluation.title(condition),
+        held=share.hits,
+        total=share.total,
+        errors=sum(result.outcome == "error" for run in runs for result in run.results),
+        queries=sum(result.queries for run in runs for result in run.results),
+        seconds=sum((run.seconds for run in runs), 0.0 if runs else evaluation.seconds),
+    )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,130 @@
+"""What an evaluation will cost, measured on a sample before it is spent."""
+
+from __future__ import annotations
+
+import heapq
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unshaken.attacks.base import Attack
+from unshaken.errors import UnshakenError
+from unshaken.evaluation.evaluate import evaluate
+from unshaken.evaluation.report import Report
+from unshaken.examples import Example, Examples
+from unshaken.tasks.sampling import rank
+from unshaken.victims.base import Victim
+
+COHORT = 256  # examples that an attack searches side by side: time goes by whole cohorts
+LONG_ENOUGH = 10.0  # seconds that the last measurement takes at least, where there are rows enough
+POOL = 16_384  # rows drawn at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a run will take.
+
+    Attributes:
+        rows: Examples of the run.
+        seconds: Predicted, without the start of Python and the loading of models.
+        bytes: Predicted size of its files.
+        measured_rows: Examples that were measured.
+        measured_seconds: What they took.
+    """
+
+    rows: int
+    seconds: float
+    bytes: int
+    measured_rows: int
+    measured_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows:,} rows: about {_duration(self.seconds)} and {self.bytes / 1e6:,.0f} MB of files, measured on "
+            f"{self.measured_rows:,} rows in {_duration(self.measured_seconds)}; loading is not counted"
+        )
+
+
+def forecast(
+    victims: Sequence[Victim],
+    sample: Examples,
+    attacks: Sequence[Attack],
+    *,
+    rows: int,
+    seed: int = 0,
+    recheck: int = 0,
+    views: Callable[[Report, Path], Any] | None = None,
+) -> Forecast:
+    """Evaluate samples of growing size, for good but in a folder that is thrown away, and draw the line on.
+
+    The first sample warms up and does not count. Every sample has rows of its own, because texts that were seen before
+    are quicker.
+
+    Args:
+        sample: Rows in a random order, as `drawn` gives them; no more than needed are used.
+        rows: How many the run has.
+        seed: As for `evaluate`.
+        recheck: The same.
+        views: What is written besides the results, where a run writes more.
+    """
+
+    def measured(some: Examples) -> tuple[int, float, int]:
+        """Rows, seconds and bytes of one evaluation."""
+        with tempfile.TemporaryDirectory(prefix="unshaken-forecast-") as folder:
+            begin = time.perf_counter()
+            report = evaluate(list(victims), some, list(attacks), out=folder, seed=seed, recheck=recheck)
+            if views is not None:
+                views(report, Path(folder))
+            seconds = time.perf_counter() - begin
+            return len(some), seconds, sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+    start, size = 0, min(COHORT, max(1, len(sample) // 16))
+    points: list[tuple[int, float, int]] = []
+    while start + size <= len(sample) and (len(points) < 3 or points[-1][1] < LONG_ENOUGH):
+        points.append(measured(sample[start : start + size]))
+        start += size
+        size *= 1 if len(points) == 1 else 2
+    if len(points) < 2:
+        points.append(measured(sample))
+    counts, times, sizes = (np.array(values, float) for values in zip(*points[1:][-3:], strict=True))
+    return Forecast(
+        rows=rows,
+        seconds=_drawn_on(counts, times, rows),
+        bytes=int(sizes[-1] / counts[-1] * rows),
+        measured_rows=sum(count for count, _, _ in points),
+        measured_seconds=sum(seconds for _, seconds, _ in points),
+    )
+
+
+def drawn(blocks: Iterable[Examples], seed: int, count: int = POOL) -> tuple[Examples, int]:
+    """`count` rows of all blocks in a random order, drawn as they pass by, and how many rows there are."""
+    kept: list[Example] = []
+    total, first = 0, None
+    for block in blocks:
+        first = first or block
+        total += len(block)
+        kept = heapq.nsmallest(count, [*kept, *block], key=lambda row: rank(row.id, seed))
+    if first is None:
+        raise UnshakenError("no examples to evaluate on")
+    return first.with_rows(kept), total
+
+
+def _drawn_on(counts: np.ndarray, times: np.ndarray, rows: int) -> float:
+    """The line through the measurements; through the last one and nothing where it would fall."""
+    if len(counts) > 1:
+        slope, offset = np.polyfit(counts, times, 1)
+        if slope > 0:
+            return float(max(offset, 0.0) + slope * rows)
+    return float(times[-1] / counts[-1] * rows)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,161 @@
+"""Large files: blocks add up to what one evaluation finds, resume where they were, and a forecast keeps nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from victims import TEXTS, WORD_LIST, bag_victim
+
+from unshaken.attacks import PWWS, Random
+from unshaken.errors import UnshakenError
+from unshaken.evaluation import Tally, evaluate, evaluate_blocks, forecast
+from unshaken.evaluation.forecast import _drawn_on, drawn
+from unshaken.examples import Example, Examples
+from unshaken.tasks import load_blocks, load_examples
+
+ATTACKS = [PWWS(substitutions=WORD_LIST), Random(substitutions=WORD_LIST, samples=5)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "large.jsonl"
+    rows = [{"text": f"{TEXTS[n % len(TEXTS)]} {n}", "label": n % 2} for n in range(50)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def in_blocks(file: Path, out: Path, size: int = 20, **options: object) -> Tally:
+    found = evaluate_blocks(bag_victim(), load_blocks(file, size), ATTACKS, out=out, **options)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def counted(tally: Tally) -> dict[tuple[str, str], tuple[int, int]]:
+    return {(line.model, line.condition): (line.held, line.total) for line in tally.lines}
+
+
+def test_blocks_are_the_rows_of_the_file_with_the_same_ids(file: Path) -> None:
+    whole, blocks = load_examples(file), list(load_blocks(file, 20))
+    assert [len(block) for block in blocks] == [20, 20, 10]
+    assert [row for block in blocks for row in block] == list(whole)
+    assert {block.name for block in blocks} == {whole.name}
+
+
+def test_a_block_without_labels_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "torn.jsonl"
+    rows = [{"text": f"row {n}", "label": n % 2 if n < 6 else None} for n in range(9)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UnshakenError, match="label"):
+        list(load_blocks(path, 3, label_names=("0", "1")))
+
+
+def test_blocks_add_up_to_one_evaluation(file: Path, tmp_path: Path) -> None:
+    tally = in_blocks(file, tmp_path / "out")
+    report = evaluate(bag_victim(), load_examples(file), ATTACKS)
+    whole = report.evaluations[0]
+    expected = {
+        (whole.model.name, name): (whole.accuracy(name).hits, whole.accuracy(name).total) for name in whole.conditions
+    }
+    assert counted(tally) == expected
+    assert (tally.rows, tally.blocks) == (50, 3)
+    queries = {line.condition: line.queries for line in tally.lines}
+    assert queries["pwws"] == sum(result.queries for result in whole.run("pwws").results)
+    assert Tally.load(tmp_path / "out" / "totals.json") == tally
+
+
+def test_a_resumed_run_opens_no_finished_block_and_ends_the_same(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    whole = in_blocks(file, out)
+    shutil.rmtree(out / "blocks" / "000001")
+    (out / "totals.json").unlink()
+    for kept in (out / "blocks" / "000000").iterdir():  # all but the tally: nothing else may be read
+        if kept.name != "tally.json":
+            shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
+    again = in_blocks(file, out, resume=True)
+    assert counted(again) == counted(whole)
+    assert again.identity == whole.identity
+
+
+def test_what_was_begun_otherwise_is_not_gone_on_with(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    in_blocks(file, out)
+    with pytest.raises(UnshakenError, match="resume"):
+        in_blocks(file, out)
+    for options in ({"size": 25}, {"seed": 1}):
+        with pytest.raises(UnshakenError, match="other rows"):
+            in_blocks(file, out, resume=True, **options)
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:40]))
+    with pytest.raises(UnshakenError, match="000002 is of a longer set"):
+        in_blocks(file, out, resume=True)
+
+
+def test_a_bent_tally_is_refused(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    in_blocks(file, out)
+    path = out / "blocks" / "000000" / "tally.json"
+    path.write_text(path.read_text().replace('"held"', '"hold"', 1))
+    with pytest.raises(UnshakenError, match="hold"):
+        in_blocks(file, out, resume=True)
+
+
+def test_drawn_rows_are_of_all_blocks_and_do_not_depend_on_their_size(file: Path) -> None:
+    some, total = drawn(load_blocks(file, 7), seed=0, count=12)
+    same, _ = drawn(load_blocks(file, 50), seed=0, count=12)
+    assert total == 50
+    assert list(some) == list(same)
+    assert len({row.id for row in some}) == 12
+    assert any(int(row.id.removeprefix("test/")) > 30 for row in some)
+
+
+def test_a_forecast_measures_rows_once_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    asked: list[str] = []
+    victim = bag_victim()
+    answer = victim.function
+
+    def listening(texts: list[str]) -> object:
+        asked.extend(texts)
+        return answer(texts)
+
+    victim.function = listening
+    rows = tuple(Example(id=str(n), texts=(f"a good film {n}",), label=1) for n in range(64))
+    found = forecast([victim], Examples(rows=rows), ATTACKS[:1], rows=640)
+    assert found.rows == 640
+    assert found.measured_rows <= 64
+    assert found.seconds > 0
+    assert list(tmp_path.iterdir()) == []
+    begun = [text for text in asked if text.startswith("a good film")]
+    assert len(set(begun)) == found.measured_rows
+
+
+def test_the_forecast_is_a_line_through_the_measurements() -> None:
+    import numpy as np
+
+    counts = np.array([256.0, 512.0, 1024.0])
+    assert _drawn_on(counts, 2 + 0.01 * counts, 100_000) == pytest.approx(1002)
+    assert _drawn_on(counts[-1:], np.array([10.0]), 2048) == pytest.approx(20)
+    assert _drawn_on(counts, np.array([3.0, 2.0, 1.0]), 2048) == pytest.approx(2)  # noise: no time runs backwards
+
+
+def test_commands(unshaken, refused, tiny, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "words.json").write_text(json.dumps({key: list(value) for key, value in WORD_LIST.entries.items()}))
+    fixed = ["--device", "cpu", "--substitutions", f"dictionary:path={tmp_path / 'words.json'}"]
+    fixed += ["--attack", "random:samples=2"]
+    code, text, err = unshaken("attack", tiny, file, *fixed, "--dry-run", "--out", tmp_path / "none")
+    assert code == 0, err
+    assert "50 rows: about" in text
+    assert not (tmp_path / "none").exists()
+    for command in ("attack", "evaluate"):
+        out = tmp_path / command
+        words = [command, tiny, file, *fixed, "--block", 20, "--out", out]
+        code, text, err = unshaken(*words)
+        assert code == 0, err
+        assert "50 rows in 3 blocks" in text
+        assert Tally.load(out / "totals.json").rows == 50
+        assert "resume" in refused(*words)
+        assert unshaken(*words, "--resume")[0] == 0
+    assert "leave one out" in refused("attack", tiny, file, *fixed, "--block", 20, "-n", 5, "--out", tmp_path / "n")
+    assert "is none" in refused("attack", tiny, "sst2", *fixed, "--block", 20, "--out", tmp_path / "n")
