@@ -81,6 +81,7 @@ _PACKAGES = (
     "certificates",
     "connections",
     "defences",
+    "detection",
     "evaluation",
     "reports",
     "scanning",

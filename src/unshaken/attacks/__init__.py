@@ -10,7 +10,7 @@ from unshaken.attacks.deep_word_bug import DeepWordBug
 from unshaken.attacks.exhaustive import Exhaustive
 from unshaken.attacks.gathering import gather
 from unshaken.attacks.genetic import Genetic
-from unshaken.attacks.goals import Goal, Targeted, Untargeted
+from unshaken.attacks.goals import Goal, Targeted, Unflagged, Untargeted
 from unshaken.attacks.hard_label import HardLabel
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.questions import Ask, Look, Scores, Search
@@ -77,6 +77,7 @@ __all__ = [
     "Targeted",
     "TextFooler",
     "Transfer",
+    "Unflagged",
     "Untargeted",
     "Victim",
     "WorstCase",

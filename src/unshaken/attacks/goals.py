@@ -84,6 +84,27 @@ class Targeted(Goal):
         return np.asarray(np.maximum(0.0, values if scoring == "probability" else np.exp(values)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unflagged(Goal):
+    """Flipped and not flagged: a wrong class other than the last one, by which a detector refuses a text."""
+
+    def reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
+        best = log_probabilities.argmax(-1)
+        return np.asarray((best != label) & (best != log_probabilities.shape[1] - 1))
+
+    def values(self, log_probabilities: np.ndarray, label: int, scoring: Scoring) -> np.ndarray:
+        wrong = np.delete(log_probabilities, [label, -1], axis=1).astype(np.float64)
+        if scoring == "margin":
+            return np.asarray(wrong.max(-1) - log_probabilities[:, [label, -1]].max(-1))
+        reached = np.logaddexp.reduce(wrong, axis=1)
+        return np.asarray(reached if scoring == "log-probability" else np.exp(reached))
+
+    def chance(self, values: np.ndarray, scoring: Scoring) -> np.ndarray:
+        if scoring == "margin":
+            return _sigmoid(values)
+        return np.asarray(values if scoring == "probability" else np.exp(values))
+
+
 def _lead(log_probabilities: np.ndarray, label: int) -> np.ndarray:
     """How far the best other class is ahead of `label`; equal to the difference of logits. (n, classes) -> (n,)"""
     others = np.delete(log_probabilities, label, axis=1)

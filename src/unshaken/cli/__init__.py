@@ -17,6 +17,7 @@ from unshaken.cli.augment import augment
 from unshaken.cli.certify import certify
 from unshaken.cli.cite import cite
 from unshaken.cli.demo import demo
+from unshaken.cli.detect import detect
 from unshaken.cli.doctor import doctor
 from unshaken.cli.evaluate import evaluate
 from unshaken.cli.harden import harden
@@ -55,7 +56,7 @@ def _with_a_word_at_the_end(command: Callable[..., None]) -> Callable[..., None]
     return called
 
 
-for command in (demo, harden, train, attack, augment, evaluate, certify, scan, play, report, cite, doctor):
+for command in (demo, harden, train, attack, augment, evaluate, certify, detect, scan, play, report, cite, doctor):
     app.command()(_with_a_word_at_the_end(command))
 add_reproduce(app)
 app.command(name="list")(list_names)

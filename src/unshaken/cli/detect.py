@@ -1,0 +1,96 @@
+"""`unshaken detect`: texts on which a model and a vote over rewordings disagree, and who gets past that knowingly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unshaken.cli import options
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unshaken.detection import Detection
+
+
+def detect(
+    model: Annotated[str, typer.Argument(help="Folder or hub name of a Hugging Face classifier.")],
+    data_or_task: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="Tasks or files, separated by commas: sst2 or reviews.csv.")
+    ] = None,
+    task: options.TaskOption = None,
+    attack: Annotated[str, typer.Option(help="A search: pwws, genetic:population=20.")] = "pwws",
+    data: options.DataFolder = None,
+    count: options.Count = 100,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    substitutions: options.Substitutes = None,
+    vote: Annotated[int, typer.Option(min=1, help="Rewordings of each text.")] = 16,
+    vote_rate: options.VoteRate = 0.5,
+    vote_substitutions: options.VoteSubstitutes = None,
+    false_alarms: Annotated[float, typer.Option(min=0, max=0.99, help="Share of clean texts that may be flagged.")] = (
+        0.01
+    ),
+    out: options.Results = Path("out/detect"),
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples.")] = 0,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    max_length: options.MaxLength = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Flag texts on which the model and a vote over their rewordings disagree, and attack both together.
+
+    The last line is the one to report: texts that flip the answer and are not flagged, by an attack that knows both.
+    """
+    task = options.one_task(data_or_task, task, f"detect {model}")
+    options.require_files(task)
+    from unshaken.attacks.base import SearchAttack
+    from unshaken.cli.evaluate import load_sets, parse_attacks
+    from unshaken.detection import Agreement
+    from unshaken.detection import detect as run
+    from unshaken.display import Console
+    from unshaken.files import locked, write_json
+    from unshaken.schema import encode
+    from unshaken.victims import Victim, Vote
+
+    chosen = parse_attacks([attack], substitutions)
+    if len(chosen) != 1 or not isinstance(chosen[0], SearchAttack):
+        raise UnshakenError(f"--attack is {attack!r}; a detector is attacked by one search, such as pwws or genetic")
+    console = Console()
+    with locked(out):
+        victim = Victim.from_pretrained(
+            model, device=device, dtype=dtype, max_length=max_length, trust_remote_code=trust_remote_code
+        )
+        voted = options.voting(victim, vote, vote_rate, vote_substitutions or substitutions)
+        assert isinstance(voted, Vote)
+        sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
+        for name, examples in sets.items():
+            found = run(Agreement(voted), examples, chosen[0], false_alarms=false_alarms, progress=console.is_terminal)
+            console.print(detection_table(name, chosen[0].name, found))
+            about = {"attack": chosen[0].settings(), "vote": voted.settings(), "model": victim.fingerprint}
+            path = write_json(out / f"{name.replace('/', '-')}.detection.json", {**about, "found": encode(found)})
+            console.print(f"Detection: {path}", markup=False, soft_wrap=True)
+
+
+def detection_table(data: str, attack: str, found: Detection) -> Table:
+    """The numbers, from what a detector promises to what it keeps."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    def percent(share: float | None) -> str:
+        return "none fooled" if share is None else f"{100 * share:.1f}"
+
+    table = Table(title=f"Detection on {data} under {attack} (%)", box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("clean texts answered rightly", percent(found.clean))
+    table.add_row("clean texts flagged", percent(found.false_alarms))
+    table.add_row("AUROC, attack on the model alone", percent(found.auroc))
+    table.add_row("of its texts flagged", percent(found.true_positives))
+    table.add_row("examples fooled, no detector", percent(found.fooled))
+    table.add_row("fooled and not flagged, attack on the model alone", percent(found.fooled_unflagged))
+    table.add_row("fooled and not flagged, attack on both", percent(found.fooled_jointly))
+    return table

@@ -1,0 +1,61 @@
+"""`Guarded`: a victim with a detector before it, for which "flagged" is one more answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unshaken.detection.agreement import Agreement
+from unshaken.errors import UnshakenError
+from unshaken.victims import Texts, Victim
+
+if TYPE_CHECKING:
+    from unshaken.victims.hugging_face import ModelVictim
+
+SHARPNESS = 20.0  # of the flag's lead over the answer: it tells a search how far it is from passing
+
+
+class Guarded(Victim):
+    """Answers as the model does, or with one class more, "flagged", where the suspicion is above the threshold.
+
+    The lead of "flagged" over the model's answer grows with the suspicion, so a search that climbs scores is led past
+    the detector. Attack it with the goal `Unflagged`: flipped and not flagged.
+
+    Args:
+        detector: With the model that it guards.
+        threshold: Suspicion above which a text is flagged.
+    """
+
+    def __init__(self, detector: Agreement, threshold: float) -> None:
+        if not 0 <= threshold <= 1:
+            raise UnshakenError(f"threshold is {threshold}; a suspicion is 0 to 1")
+        inside = detector.victim
+        self.detector = detector
+        self.threshold = threshold
+        self.num_labels = inside.num_labels + 1
+        self.label_names = (*inside.label_names, "flagged") if inside.label_names else ()
+        self.name = f"{inside.name} (guarded)"
+        self.max_length = inside.max_length
+        self.unknown = inside.unknown
+        self.runs_beside_python = inside.runs_beside_python
+
+    @property
+    def folder(self) -> str:
+        return self.detector.victim.folder
+
+    @property
+    def network(self) -> ModelVictim | None:
+        return self.detector.victim.network
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"guarded {self.threshold!r} {self.detector.vote.fingerprint}".encode()).hexdigest()
+
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        answers, suspicion = self.detector.answers_and_suspicion(texts)
+        flag = answers.max(-1) + SHARPNESS * (suspicion - self.threshold)  # a tie goes to the answer
+        together = np.concatenate([answers, flag[:, None]], axis=1)
+        return np.asarray(together - np.logaddexp.reduce(together, axis=1, keepdims=True))

@@ -1,0 +1,100 @@
+"""How well a detector tells attacked texts from clean ones, and what is left when the attacker knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.goals import Unflagged
+from unshaken.detection.agreement import Agreement
+from unshaken.detection.guarded import Guarded
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detection:
+    """A detector, measured.
+
+    Attributes:
+        clean: Share of right answers to clean texts, flagged or not.
+        auroc: Chance that a text which fools the model is more suspicious than a clean one; None where none fools it.
+        true_positives: Share of the texts that fool the model and are flagged; None where none fools it.
+        false_alarms: Share of clean texts that are flagged, at most what was asked for.
+        threshold: Suspicion above which a text is flagged.
+        fooled: Share of all examples whose right answer the attack changed, as if there were no detector.
+        fooled_unflagged: Those of them that the detector lets pass.
+        fooled_jointly: The same where the attack knows the detector: flipped and not flagged. This is the number.
+    """
+
+    clean: float
+    auroc: float | None
+    true_positives: float | None
+    false_alarms: float
+    threshold: float
+    fooled: float
+    fooled_unflagged: float
+    fooled_jointly: float
+
+
+def auroc(clean: np.ndarray, attacked: np.ndarray) -> float:
+    """Chance that an attacked text is more suspicious than a clean one; ties count half. (n,), (m,)"""
+    try:
+        from sklearn.metrics import roc_auc_score
+    except ImportError as error:
+        raise UnshakenError("measuring a detector needs scikit-learn: pip install 'unshaken[report]'") from error
+    truth = np.repeat([0, 1], [len(clean), len(attacked)])
+    return float(roc_auc_score(truth, np.concatenate([clean, attacked])))
+
+
+def threshold_for(clean: np.ndarray, false_alarms: float) -> float:
+    """The lowest suspicion above which at most this share of the clean texts lies."""
+    if not 0 <= false_alarms < 1:
+        raise UnshakenError(f"false_alarms is {false_alarms}; a share of the clean texts, 0 or more and below 1")
+    allowed = int(np.floor(false_alarms * len(clean) + 1e-9))  # 0.29 of 100 are 29
+    return float(np.sort(clean)[len(clean) - 1 - allowed])
+
+
+def detect(
+    detector: Agreement,
+    examples: Sequence[Example],
+    attack: SearchAttack,
+    *,
+    calibration: Sequence[Example] | None = None,
+    false_alarms: float = 0.01,
+    progress: bool = False,
+) -> Detection:
+    """Attack the model alone and see who is flagged, then attack model and detector together.
+
+    Args:
+        detector: With its model.
+        examples: What to attack.
+        attack: A search; for the joint attack its goal becomes `Unflagged`.
+        calibration: Clean texts from which the threshold is taken, better other ones; the examples where None.
+        false_alarms: Share of the clean texts of the calibration that may be flagged.
+        progress: Show progress bars.
+
+    Example:
+        >>> detect(Agreement(Vote(victim, k=16)), data.test, PWWS()).fooled_jointly
+    """
+    known = detector.suspicion([row.texts for row in (examples if calibration is None else calibration)])
+    answers, suspicion = detector.answers_and_suspicion([row.texts for row in examples])
+    found = attack(detector.victim, examples, progress=progress)
+    fooling = [row.adversarial for row in found if row.adversarial is not None]
+    attacked = detector.suspicion(fooling) if fooling else np.empty(0)
+    threshold = threshold_for(known, false_alarms)
+    joint = replace(attack, goal=Unflagged())(Guarded(detector, threshold), examples, progress=progress)
+    labels = np.array([int(row.label) for row in examples])
+    return Detection(
+        clean=float((answers.argmax(-1) == labels).mean()),
+        auroc=auroc(suspicion, attacked) if fooling else None,
+        true_positives=float((attacked > threshold).mean()) if fooling else None,
+        false_alarms=float((suspicion > threshold).mean()),
+        threshold=threshold,
+        fooled=len(fooling) / len(examples),
+        fooled_unflagged=float((attacked <= threshold).sum()) / len(examples),
+        fooled_jointly=sum(row.outcome == "success" for row in joint) / len(examples),
+    )

@@ -1,0 +1,122 @@
+"""A detector is measured by ranks anyone can count, and attacked as one with its model."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from victims import TEXTS, WORD_LIST, bag_victim, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, Exhaustive, Genetic, HotFlip, Unflagged, Victim
+from unshaken.detection import Agreement, Guarded, auroc, detect, threshold_for
+from unshaken.errors import UnshakenError
+from unshaken.victims import Vote
+
+
+def agreement(victim: Victim | None = None, k: int = 6) -> Agreement:
+    return Agreement(Vote(victim or bag_victim(), k, substitutions=WORD_LIST))
+
+
+def test_suspicion_is_what_the_vote_denies_the_answer() -> None:
+    detector = agreement()
+    for text in TEXTS:
+        answer = int(bag_victim().log_probabilities([(text,)])[0].argmax())
+        voted = np.exp(detector.vote.log_probabilities([(text,)])[0, answer])
+        assert detector.suspicion([(text,)])[0] == pytest.approx(1 - voted, abs=1e-6)
+
+
+def test_auroc_counts_pairs() -> None:
+    clean, attacked = np.array([0.1, 0.2, 0.4, 0.4]), np.array([0.3, 0.4, 0.9])
+    pairs = [(a > c) + 0.5 * (a == c) for a in attacked for c in clean]
+    assert auroc(clean, attacked) == pytest.approx(np.mean(pairs))
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.0, 0), (0.01, 1), (0.05, 5), (0.29, 29), (0.5, 50)])
+def test_no_more_clean_texts_are_flagged_than_allowed(share: float, flagged: int) -> None:
+    clean = np.random.default_rng(0).permutation(np.linspace(0, 1, 100))
+    assert (clean > threshold_for(clean, share)).sum() == flagged
+    tied = np.repeat(0.5, 100)
+    assert (tied > threshold_for(tied, share)).sum() == 0
+
+
+def test_flagged_is_the_answer_exactly_above_the_threshold() -> None:
+    detector = agreement()
+    rows = [(text,) for text in TEXTS]
+    suspicion = detector.suspicion(rows)
+    for threshold in (0.0, float(np.median(suspicion)), 1.0):
+        found = Guarded(detector, threshold).log_probabilities(rows)
+        np.testing.assert_allclose(np.exp(found).sum(-1), 1, rtol=1e-5)
+        plain = bag_victim().log_probabilities(rows).argmax(-1)
+        clear = np.abs(suspicion - threshold) > 1e-6  # a tie rounds either way
+        np.testing.assert_array_equal(found.argmax(-1)[clear], np.where(suspicion > threshold, 2, plain)[clear])
+
+
+def test_the_goal_wants_a_wrong_class_that_is_no_flag() -> None:
+    answers = np.log([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5], [0.45, 0.1, 0.45]])
+    assert Unflagged().reached(answers, 0).tolist() == [False, True, False, False]
+    margins = Unflagged().values(answers, 0, "margin")
+    np.testing.assert_allclose(margins, np.log([0.3 / 0.5, 0.5 / 0.3, 0.3 / 0.5, 0.1 / 0.45]))
+    assert ((margins > 0) == Unflagged().reached(answers, 0)).all()
+    chances = Unflagged().values(answers, 0, "probability")
+    np.testing.assert_allclose(Unflagged().chance(chances, "probability"), [0.3, 0.5, 0.3, 0.1])
+    np.testing.assert_allclose(
+        Unflagged().chance(Unflagged().values(answers, 0, "log-probability"), "log-probability"), [0.3, 0.5, 0.3, 0.1]
+    )
+
+
+def test_a_joint_success_is_wrong_and_passes_and_no_search_beats_all_texts() -> None:
+    detector = agreement()
+    examples = labelled(bag_victim())
+    threshold = threshold_for(detector.suspicion([row.texts for row in examples]), 0.2)
+    guarded = Guarded(detector, threshold)
+    best = Exhaustive(substitutions=WORD_LIST, goal=Unflagged())(guarded, examples)
+    breakable = {row.example_id for row in best if row.outcome == "success"}
+    assert breakable
+    for attack in (PWWS, Genetic):
+        found = attack(substitutions=WORD_LIST, goal=Unflagged())(guarded, examples)
+        for row in (row for row in found if row.outcome == "success"):
+            assert row.example_id in breakable
+            assert bag_victim().log_probabilities([row.adversarial])[0].argmax() != row.label
+            assert detector.suspicion([row.adversarial])[0] <= threshold + 1e-6
+
+
+def test_what_is_measured_fits_together() -> None:
+    detector, examples = agreement(), labelled(bag_victim())
+    found = detect(detector, examples, Exhaustive(substitutions=WORD_LIST), false_alarms=0.25)
+    assert found.clean == 1
+    assert found.false_alarms <= 0.25
+    assert found.auroc is not None
+    assert 0 <= found.auroc <= 1
+    assert found.fooled_unflagged <= found.fooled
+    assert found.true_positives == pytest.approx(1 - found.fooled_unflagged / found.fooled)
+    # All texts are tried: who knows the detector gets at least as much through, but for texts flagged from the start.
+    assert found.fooled_jointly >= found.fooled_unflagged - found.false_alarms
+    assert found.fooled_jointly <= found.fooled
+
+
+def test_gradients_reach_through_the_guard(tmp_path) -> None:
+    tokenizer = make_tokenizer(tmp_path)
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    found = detect(agreement(victim), labelled(victim), HotFlip(substitutions=WORD_LIST), false_alarms=0.2)
+    assert 0 <= found.fooled_jointly <= 1
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(UnshakenError, match="threshold"):
+        Guarded(agreement(), 1.5)
+    with pytest.raises(UnshakenError, match="false_alarms"):
+        threshold_for(np.zeros(3), 1.0)
+
+
+def test_the_command_line_detects(unshaken, refused, tiny, tmp_path, write_rows) -> None:
+    rows = [(f"a {word} film {n}", label) for n in range(3) for word, label in (("good", "0"), ("bad", "1"))]
+    data = write_rows(tmp_path / "reviews.csv", ("text", "label"), *rows)
+    out = tmp_path / "detected"
+    code, text, err = unshaken("detect", tiny, data, "--vote", 3, "--device", "cpu", "--out", out)
+    assert code == 0, err
+    assert "attack on both" in text
+    found = json.loads(next(out.glob("*.detection.json")).read_text())
+    assert found["vote"]["k"] == 3
+    assert found["found"]["false_alarms"] <= 0.01
+    assert "one search" in refused("detect", tiny, data, "--attack", "pwws,genetic")
