@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,22 @@ from unshaken import Victim
 from unshaken.attacks import Greedy
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
-from unshaken.readers import FILE_NAME, KnownWords, Leet, Readers, Spacing, Spelling, Synonyms, Unicode, load, parse
-from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs
+from unshaken.readers import (
+    FILE_NAME,
+    KnownWords,
+    Leet,
+    Misread,
+    Readers,
+    Spacing,
+    Spelling,
+    Synonyms,
+    Unicode,
+    load,
+    parse,
+)
+from unshaken.readers.spelling import edits
+from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos
+from unshaken.substitutions.wordnet import table
 
 TEXT = "a good free movie with a wonderful story that critics praise without shame"
 KNOWN = KnownWords.of([TEXT, "a movie"])
@@ -97,6 +112,35 @@ def test_synonyms_share_the_code_of_the_most_frequent() -> None:
     read = Synonyms.of(Dictionary(entries=entries), KNOWN)
     assert read("The Film, a picture of hounds and a hound") == "The Movie, a movie of hounds and a dog"
     assert all(read.codes[code] == code for code in read.codes.values())
+
+
+def test_misread_words_are_those_an_attacker_reaches_through_the_reader() -> None:
+    known = KnownWords.of(["a form that comes from a farm", "from", "from"])
+    reader = parse("spelling", known)
+    left = Misread(Typos(), reader, limit=None)
+    for word in ("form", "from", "farm", "comes"):
+        reached = {reader(typo) for typo in Typos().candidates([word], 0)} - {word}
+        assert set(left.neighbours(word)) == {other for other in reached if other in known}
+    assert "form" in left.neighbours("from")
+    assert left.neighbours("zebra") == []  # not in the training texts
+    assert left.vocabulary()[0] == "from"
+    assert Misread(Typos(), reader).neighbours("comes") == Misread(Typos(), reader, limit=8).neighbours("comes")
+    assert left.fingerprint != Misread(Typos(), reader).fingerprint
+    with pytest.raises(UnshakenError, match="add spelling"):
+        Misread(Typos(), parse("unicode", known))
+
+
+def test_wordnet_knows_exactly_the_words_that_have_a_reading() -> None:
+    words = table().words
+    some = sorted(words)[::2000]
+    assert all(table().readings(word) for word in some)
+    near = [other for word in some for other in sorted(set(edits(word, string.ascii_lowercase)))[::40]]
+    assert [bool(table().readings(word)) for word in near] == [word in words for word in near]
+    assert {"took", "children", "bigger", "movies", "running"} < words
+
+
+def test_a_short_word_that_lost_a_letter_is_mended() -> None:
+    assert ALL("a muvie, a fre one") == "a movie, a free one"
 
 
 def test_saved_without_code_and_loaded(tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ import torch
 
 from unshaken import Smoothing, smooth, unsmooth
 from unshaken.errors import UnshakenError
+from unshaken.readers import KnownWords, parse
 from unshaken.smoothing import SmoothedEmbedding, WordGraph, settle, smoothing_of
 from unshaken.substitutions import Dictionary, Typos, WordNet, parse_substitutions
 
 TEXTS = ["a good film", "The movie, well-made and slow!", "goodness (bad) plots", "an unknown thing"]
 
 
-def smoothed(bert: tuple[Any, Any], words: Any, hops: int = 2) -> tuple[Any, Any, SmoothedEmbedding]:
-    model, tokenizer = smooth(*bert, Smoothing(substitutions=words, hops=hops))
+def smoothed(bert: tuple[Any, Any], words: Any, hops: int = 2, **options: Any) -> tuple[Any, Any, SmoothedEmbedding]:
+    model, tokenizer = smooth(*bert, Smoothing(substitutions=words, hops=hops), **options)
     return model, tokenizer, model.get_input_embeddings()
 
 
@@ -137,6 +138,19 @@ def test_state_goes_on_and_refuses_another_graph(bert: tuple[Any, Any], words: D
         elsewhere.load_state_dict(state)
 
 
+def test_typing_errors_are_smoothed_over_as_their_reader_leaves_them(bert: tuple[Any, Any], words: Dictionary) -> None:
+    text = "a form that comes from a farm"
+    reader = parse("spelling", KnownWords.of([text]))
+    sets = Smoothing(substitutions=(words, Typos())).read_by(reader)
+    graph = WordGraph.build(sets, texts=[text])
+    joined = {(graph.words[one], graph.words[other]) for one, other in graph.edges.T.tolist()}
+    assert {("form", "from"), ("from", "form"), ("farm", "form")} < joined  # "from" is "form" with a letter swapped
+    assert ("comes", "form") not in joined
+    _, _, table = smoothed(bert, (words, Typos()), texts=[text], reader=reader)
+    torch.testing.assert_close(table.graph, graph.edges)
+    assert len(table.theta) == len(graph.words)
+
+
 def test_copies_and_pickles(bert: tuple[Any, Any], words: Dictionary) -> None:
     model, tokenizer, _ = smoothed(bert, words)
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
@@ -146,7 +160,7 @@ def test_copies_and_pickles(bert: tuple[Any, Any], words: Dictionary) -> None:
 
 def test_says_what_it_knows_and_what_it_cannot(bert: tuple[Any, Any], words: Dictionary) -> None:
     with pytest.raises(UnshakenError, match="cannot list its words"):
-        Smoothing(substitutions=Typos())
+        smooth(*bert, Smoothing(substitutions=Typos()))
     with pytest.raises(UnshakenError, match="hops is 0"):
         Smoothing(substitutions=words, hops=0)
     with pytest.raises(UnshakenError, match="at least one"):

@@ -10,6 +10,7 @@ from unshaken.names import lookup
 from unshaken.readers.base import FILE_NAME, Reader, Readers, from_dict, saved_reader
 from unshaken.readers.known import KnownWords
 from unshaken.readers.leet import Leet
+from unshaken.readers.misread import Misread
 from unshaken.readers.spacing import Spacing
 from unshaken.readers.spelling import Spelling
 from unshaken.readers.synonyms import Synonyms
@@ -49,6 +50,7 @@ __all__ = [
     "READERS",
     "KnownWords",
     "Leet",
+    "Misread",
     "Reader",
     "Readers",
     "Spacing",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from unshaken.examples import Examples
 from unshaken.substitutions.base import Substitutions
-from unshaken.substitutions.function_words import is_function_word
+from unshaken.substitutions.function_words import FUNCTION_WORDS, is_function_word
 from unshaken.substitutions.wordnet import table
 from unshaken.substitutions.words import segment
 
@@ -42,6 +42,11 @@ class KnownWords:
     def __contains__(self, word: str) -> bool:
         return word in self.counts or in_wordnet(word)
 
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """All of them, to find many candidates at once."""
+        return frozenset(self.counts) | table().words | FUNCTION_WORDS
+
     def rank(self, word: str) -> tuple[int, bool]:
         """The more, the likelier a reader of the training texts meets the word."""
         return self.counts.get(word, 0), in_wordnet(word)
@@ -53,6 +58,5 @@ class KnownWords:
         return "".join(sorted(own | set("abcdefghijklmnopqrstuvwxyz")))
 
 
-@lru_cache(maxsize=1 << 17)
 def in_wordnet(word: str) -> bool:
-    return is_function_word(word) or bool(table().readings(word))
+    return word in table().words or is_function_word(word)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unshaken.errors import UnshakenError
+from unshaken.readers import Misread, Readers
 from unshaken.substitutions import Substitutions, parse_substitutions
 
 MOST_HOPS = 4  # further, and most words read the mean of the vocabulary
@@ -23,7 +24,8 @@ class Smoothing:
 
     Args:
         substitutions: One set or several; their edges are joined. Each must be able to list its words, which sets that
-            read the context (`masked-lm`) or make words up (`typos`) cannot.
+            read the context (`masked-lm`) or make words up (`typos`) cannot; of the latter a reader leaves known words,
+            those that it mistakes, and with a reader they are smoothed over (`unshaken.readers.Misread`).
         hops: How often the mean is taken. 1 keeps more of clean accuracy, 2 more under attack.
         most_words: The most words with a token of their own: those of the training texts first, then the sets' own
             order.
@@ -43,12 +45,6 @@ class Smoothing:
         object.__setattr__(self, "substitutions", sets)
         if not sets or not all(isinstance(one, Substitutions) for one in sets):
             raise UnshakenError(f"Smoothing needs at least one substitution set, not {given!r}")
-        for one in sets:
-            if one.vocabulary() is None:
-                raise UnshakenError(
-                    f"{one.name} cannot list its words, so none can have a token of its own; smooth over a dictionary, "
-                    "WordNet or embedding neighbours, and leave typing errors to a reader"
-                )
         if not 1 <= self.hops <= MOST_HOPS:
             raise UnshakenError(f"hops is {self.hops}; it is 1 to {MOST_HOPS}")
         if self.most_words < 2:
@@ -58,10 +54,24 @@ class Smoothing:
     def sets(self) -> tuple[Substitutions, ...]:
         return self.substitutions  # type: ignore[return-value]
 
+    def read_by(self, reader: Readers | None) -> tuple[Substitutions, ...]:
+        """The sets whose words can be listed; of one that makes words up, the words that the reader mistakes."""
+        return tuple(one if one.vocabulary() is not None else _misread(one, reader) for one in self.sets)
+
     def to_dict(self) -> dict[str, Any]:
         """For configurations, records and cards: what the model knows, with hashes."""
         sets = [{"name": one.name, "provenance": one.provenance, "fingerprint": one.fingerprint} for one in self.sets]
         return {"substitutions": sets, "hops": self.hops}
+
+
+def _misread(source: Substitutions, reader: Readers | None) -> Misread:
+    if reader is None:
+        raise UnshakenError(
+            f"{source.name} cannot list its words, so none can have a token of its own; smooth over a dictionary, "
+            "WordNet or embedding neighbours, and leave typing errors to a reader (--reader all), with which they can "
+            "be smoothed over as well"
+        )
+    return Misread(source, reader)
 
 
 def parse(spec: str, hops: int = 1) -> Smoothing:

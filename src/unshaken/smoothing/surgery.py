@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from unshaken.errors import IncompatibleModelError, UnshakenError
 from unshaken.examples import Examples
+from unshaken.readers import Readers
 from unshaken.smoothing.embedding import SmoothedEmbedding
 from unshaken.smoothing.graph import WordGraph
 from unshaken.smoothing.smoothing import Smoothing
@@ -18,7 +19,12 @@ from unshaken.smoothing.tokens import add_words, backend_of, blanks_are_pieces, 
 
 
 def smooth(
-    model: Any, tokenizer: Any, smoothing: Smoothing, *, texts: Examples | Iterable[str] = ()
+    model: Any,
+    tokenizer: Any,
+    smoothing: Smoothing,
+    *,
+    texts: Examples | Iterable[str] = (),
+    reader: Readers | None = None,
 ) -> tuple[Any, Any]:
     """Give every word of the substitution sets one token that reads the mean over its neighbours.
 
@@ -31,6 +37,7 @@ def smooth(
         tokenizer: Its fast tokenizer.
         smoothing: Which words, and how far.
         texts: Training texts, whose words come first where the sets have more than `smoothing.most_words`.
+        reader: What reads texts before this model; needed to smooth over typing errors.
 
     Example:
         >>> model, tokenizer = unshaken.smooth(model, tokenizer, Smoothing(substitutions=WordNet(limit=8)), texts=train)
@@ -39,7 +46,9 @@ def smooth(
         raise UnshakenError(f"{type(model).__name__} is smoothed already: unsmooth(model, tokenizer) first")
     table: Any = _table(model)
     raw = (text for row in texts for text in row.texts) if isinstance(texts, Examples) else texts
-    graph = WordGraph.build(smoothing.sets, texts=raw, fold=folding(tokenizer), most_words=smoothing.most_words)
+    graph = WordGraph.build(
+        smoothing.read_by(reader), texts=raw, fold=folding(tokenizer), most_words=smoothing.most_words
+    )
     longer, words = add_words(tokenizer, graph.words)
     first = len(longer) - len(words)
     if table.num_embeddings < first:

@@ -21,7 +21,7 @@ from typing import ClassVar
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions, content_hash
 from unshaken.substitutions.function_words import AUXILIARIES, DETERMINERS, is_function_word
-from unshaken.substitutions.inflection import PARTS_OF_SPEECH, possible_lemmas, regular
+from unshaken.substitutions.inflection import FORMS, PARTS_OF_SPEECH, possible_lemmas, regular
 
 CONTENT_SHA256 = "3e0ecbe972faf30e79fa82d65f4d142a934f528893a45b3fccf68f67a9b9ae8f"  # of the table's text, unpacked
 Sense = tuple[int, tuple[str, ...]]  # count in the corpora that WordNet's authors tagged, and the synonyms it adds
@@ -53,6 +53,12 @@ class Table:
             for word in right:
                 found[word].append(left)
         return found
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every form of every lemma: the words that have a reading."""
+        forms = (self.inflect(lemma, part, form) for lemma, part in self.entries for form in FORMS[part])
+        return frozenset(word for word in forms if word is not None)
 
     def senses(self, lemma: str, part: str) -> list[Sense]:
         """The senses of a lemma in WordNet's order; most have no synonym of their own."""

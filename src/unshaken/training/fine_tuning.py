@@ -79,6 +79,9 @@ def fine_tune(plan: Plan) -> FineTuned:
     from unshaken.training.trainer import RobustTrainer
 
     set_seed(plan.seed)
+    reader = _reader(plan)
+    if plan.smoothing is not None:
+        plan.smoothing.read_by(reader)  # before anything is loaded
     model, tokenizer = load_classifier(plan.model, plan.train)
     base = fingerprint(model, tokenizer, without=model.new_weights).hexdigest()
     if plan.word_level:
@@ -88,7 +91,7 @@ def fine_tune(plan: Plan) -> FineTuned:
     if plan.connection is not None:
         connect(model, plan.connection)
     if plan.smoothing is not None:
-        model, tokenizer = smooth(model, tokenizer, plan.smoothing, texts=plan.train)
+        model, tokenizer = smooth(model, tokenizer, plan.smoothing, texts=plan.train, reader=reader)
     has_validation = plan.validation is not None
     chosen = _schedule(plan, model)
     defaults: dict[str, Any] = {"report_to": "none", "disable_tqdm": plan.on_step is not None, "logging_steps": 50}
@@ -113,7 +116,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         train_dataset=plan.train,
         eval_dataset=plan.validation,
         selection_attack=plan.selection_attack,
-        reader=_reader(plan),
+        reader=reader,
         callbacks=list(plan.callbacks),
     )
     if plan.on_step is not None:
