@@ -1,8 +1,9 @@
-"""Being here puts `table.py` on the path of every test. Below: a tiny model and a command line to call."""
+"""Being here puts `table.py` on the path of every test. Below: a tiny model, a command line to call and a browser."""
 
 import csv
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,40 @@ def write_rows() -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture(scope="module")  # its event loop is gone before other modules run
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Opens a report in a page without network; afterwards nothing may have gone wrong or asked for the network."""
+    contexts, complaints, asked, paths = [], [], [], set()
+
+    def open_report(report: Any, *, width: int = 1280, scheme: str = "light") -> Any:
+        path = report.save(tmp_path / "report.html")
+        paths.add(path.as_uri())
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(path.as_uri())
+        tab.wait_for_selector("#list > li")
+        return tab
+
+    yield open_report
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in asked if url not in paths and not url.startswith("blob:")] == []  # blob: made in the page

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from rich.console import Console as RichConsole
@@ -27,6 +27,27 @@ def visible(text: str) -> str:
         '\\\\x1b[2J all gone'
     """
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def in_words(value: Any) -> str:
+    """Settings as a person would say them; what is None is left out, and so are all but 8 digits of a fingerprint.
+
+    Example:
+        >>> in_words({"layers": [4, 5], "solver": {"name": "anderson", "steps": 3}, "unroll": False, "seed": None})
+        'layers 4, 5; solver anderson (steps 3); unroll no'
+    """
+    if isinstance(value, Mapping):
+        rest = {key: item for key, item in value.items() if key != "name" and item not in (None, "", [], {})}
+        told = "; ".join(f"{key.replace('_', ' ')} {in_words(item)}" for key, item in rest.items())
+        name = str(value.get("name", ""))
+        return f"{name} ({told})" if name and told else name or told
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_words, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)[:8] if re.fullmatch(r"[0-9a-f]{40,64}", str(value)) else str(value)
 
 
 def note(text: str, *, kind: str = "note", file: TextIO | None = None) -> None:

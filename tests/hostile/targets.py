@@ -116,8 +116,7 @@ def edits(data: bytes) -> None:
 
 
 def escapes(data: bytes) -> None:
-    from unshaken.reports.html import json_for_script
-    from unshaken.reports.tables import escape
+    from unshaken.pages import escape, json_for_script
     from unshaken.reports.views import escape_latex, escape_markdown
 
     text = text_of(data)

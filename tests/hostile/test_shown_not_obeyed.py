@@ -19,7 +19,6 @@ from markdown_it import MarkdownIt
 from report_parts import made_evaluation, result, run, save_model, tiny_model, with_text
 from rich.console import Console as RichConsole
 from safetensors.torch import load_file, save_file
-from test_html import browser, opened  # noqa: F401  # fixtures
 
 from unshaken import Victim
 from unshaken.attacks import AttackResults
@@ -238,7 +237,7 @@ def test_latex_of_hostile_reports(hostile: Report) -> None:
 # --------------------------------------------------------------------------------------------------------------- page
 
 
-def test_a_page_of_hostile_names_labels_and_texts(opened: Any, hostile: Report) -> None:  # noqa: F811
+def test_a_page_of_hostile_names_labels_and_texts(opened: Any, hostile: Report) -> None:
     tab = opened(hostile)
     tab.wait_for_timeout(100)
     assert tab.evaluate("window.hacked") is None
@@ -257,7 +256,7 @@ def test_a_page_of_hostile_names_labels_and_texts(opened: Any, hostile: Report) 
         assert not re.search(r"[\u202a-\u202e\u2066-\u2069\x00]", text.replace(data, ""))
 
 
-def test_a_text_is_shown_as_it_is(opened: Any, hostile: Report) -> None:  # noqa: F811
+def test_a_text_is_shown_as_it_is(opened: Any, hostile: Report) -> None:
     """In the examples themselves every character counts, because the model read it."""
     tab = opened(hostile)
     shown = tab.locator("#list .text").first.evaluate("node => node.textContent")

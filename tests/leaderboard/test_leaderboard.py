@@ -289,37 +289,31 @@ def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> Non
 # -------------------------------------------------------------------------------------------------- page and commands
 
 
-def test_the_page_shows_and_sorts_without_obeying(tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium is installed")
+def test_the_page_shows_and_sorts_without_obeying(browser: Any, tmp_path: Path) -> None:
     evil = "<script>document.title='obeyed'</script>"
     entries = [made("low", ["1000"] * 3), made(evil, ["1110"] * 3), made("two", ["1111"] * 2)]
     page = build({submit(one, tmp_path): one for one in entries}, tmp_path / "board.html")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 390, "height": 800}, offline=True)
-        tab = context.new_page()
-        complaints: list[str] = []
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda message: complaints.append(message.text))
-        tab.goto(page.as_uri())
-        assert tab.title() == "unshaken leaderboard"
+    context = browser.new_context(viewport={"width": 390, "height": 800}, offline=True)
+    tab = context.new_page()
+    complaints: list[str] = []
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.goto(page.as_uri())
+    assert tab.title() == "unshaken leaderboard"
 
-        def column(number: int) -> list[str]:
-            return [cell.inner_text() for cell in tab.query_selector_all(f"tbody td:nth-child({number})")]
+    def column(number: int) -> list[str]:
+        return [cell.inner_text() for cell in tab.query_selector_all(f"tbody td:nth-child({number})")]
 
-        assert column(2) == ["two", evil, "low"]  # by worst case; two seeds have no rank
-        assert column(1)[0] == "not ranked"
-        tab.get_by_role("button", name="Worst case").click()
-        assert column(2) == ["low", evil, "two"]
-        tab.get_by_role("button", name="Worst case").click()
-        assert column(2) == ["two", evil, "low"]
-        width = tab.evaluate("document.documentElement.scrollWidth")
-        assert width <= 390  # the table scrolls in its own frame
-        assert complaints == []
-        browser.close()
+    assert column(2) == ["two", evil, "low"]  # by worst case; two seeds have no rank
+    assert column(1)[0] == "not ranked"
+    tab.get_by_role("button", name="Worst case").click()
+    assert column(2) == ["low", evil, "two"]
+    tab.get_by_role("button", name="Worst case").click()
+    assert column(2) == ["two", evil, "low"]
+    width = tab.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390  # the table scrolls in its own frame
+    assert complaints == []
+    context.close()
 
 
 def run(*words: Any, code: int = 0) -> str:

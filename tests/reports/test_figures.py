@@ -32,7 +32,7 @@ FIGURES = {
     "layers": lambda: figures.layer_profile({"IM-BERT": [0.5, 0.3]}, {"BERT": [1.0, 3.0], "IM-BERT": [0.9, 1.1]}),
     "distance": lambda: figures.distance_curves({"plain": [(0, 0.0), (10, 0.2)], "RIFT": [(0, 0.0), (10, 0.1)]}),
     "features": lambda: figures.feature_map({"before": FEATURES, "after": FEATURES + 1}, [0, 1] * 12, ["no", "yes"]),
-    "cost": lambda: figures.cost_curve({"Anderson": [(1, 1.5), (5, 3.5)], "descent": [(1, 3.0), (5, 11.0)]}),
+    "sweep": lambda: figures.sweep({"Anderson": [(1, 1.5), (5, 3.5)]}, x_label="solver steps", y_label="time"),
 }
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_parts import made_evaluation, result, run, with_text
 
+from unshaken.pages import TOOL_PAGE, json_for_script
 from unshaken.reports import Report
 from unshaken.reports.browser import edits
-from unshaken.reports.html import json_for_script, page
+from unshaken.reports.html import page
 
 SCRIPT = (
     "good <script>window.hacked = 1</script></script><img src=x onerror='window.hacked = 2'>"
@@ -78,7 +78,7 @@ def test_json_in_a_script_cannot_leave_it(text: str) -> None:
 
 
 def test_the_page_loads_nothing_and_holds_no_hostile_markup(hostile: Report) -> None:
-    text = page(hostile)
+    text = page(hostile).replace(f'<a href="{TOOL_PAGE}">', "")  # the one link, which a reader may follow
     assert "<script>window.hacked" not in text
     assert "<img" not in text
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", text)
@@ -100,41 +100,6 @@ def test_the_policy_allows_exactly_the_script_of_the_page(report: Report) -> Non
 # --------------------------------------------------------------------------------------------- in a browser
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """Opens a report in a page without network; afterwards nothing may have gone wrong or asked for the network."""
-    contexts, complaints = [], []
-
-    def open_report(report: Report, *, width: int = 1280, scheme: str = "light") -> Any:
-        path = report.save(tmp_path / "report.html")
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda message: complaints.append(message.text))
-        tab.on("request", lambda request: complaints.append(request.url) if request.url != path.as_uri() else None)
-        tab.goto(path.as_uri())
-        tab.wait_for_selector("#list > li")
-        return tab
-
-    yield open_report
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
 def wait_for(place: Any, text: str) -> None:
     from playwright.sync_api import expect
 
@@ -148,7 +113,7 @@ def test_hostile_text_is_shown_and_not_run(opened: Any, hostile: Report) -> None
     assert tab.evaluate("document.querySelectorAll('img').length") == 0
     shown = tab.locator("#list > li .text").first.inner_text()
     assert "<script>window.hacked = 1</script>" in shown
-    assert "<script>" in tab.locator(".card h3").first.inner_text()
+    assert "<script>" in tab.locator(".accuracy tbody th").first.inner_text()
 
 
 def test_filters_search_and_counts(opened: Any, report: Report) -> None:
@@ -206,6 +171,84 @@ def test_keys_move_between_examples_pages_and_the_search(opened: Any, report: Re
     assert tab.evaluate("document.activeElement.id") == "search"
     tab.keyboard.type("np")  # typing is typing, not paging
     assert tab.input_value("#search") == "np"
+
+
+def test_the_first_screen_says_it_in_a_sentence_and_a_table(opened: Any, report: Report) -> None:
+    tab = opened(report)
+    said = tab.locator(".lead").inner_text().replace("\xa0", " ")
+    assert said.startswith(
+        "Of 10 texts of made, hard-0 answers 90.0% rightly under the worst of 2 attacks and plain-0 10.0%: 80.0 points "
+        "more, which is more than chance (p = "
+    )
+    assert tab.locator(".accuracy").bounding_box()["y"] < 400
+    assert "order of how much they matter" in tab.locator("thead abbr", has_text="pwws").get_attribute("title")
+    assert tab.title() == "plain-0, hard-0 on made · robustness report"
+    assert tab.locator("footer a").get_attribute("href") == TOOL_PAGE
+
+
+def test_settings_are_words(report: Report) -> None:
+    solver = {"name": "anderson", "steps": 3, "damping": None}
+    connected = [
+        replace(item, model=replace(item.model, connection={"layers": [4, 5], "theta": 1.0, "solver": solver}))
+        for item in report.evaluations
+    ]
+    text = page(Report(evaluations=tuple(connected)))
+    assert "layers 4, 5; theta 1; solver anderson (steps 3)" in text
+    assert "{&#39;" not in text
+    assert "&#34;:" not in text
+
+
+BROKEN = """[...document.querySelectorAll("th, td, summary, figcaption, .legend span, .line > span, dt")].filter(
+  (item) =>
+  [...item.childNodes].some((node) => node.nodeType === 3 && [...node.data.matchAll(/[A-Za-z]+/g)].some((word) => {
+    const range = document.createRange();
+    range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+    return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1;
+  }))).map((item) => item.textContent)"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_word_is_broken_and_every_table_fits(opened: Any, report: Report, width: int) -> None:
+    tab = opened(report, width=width)
+    tab.evaluate("document.querySelectorAll('details').forEach((item) => { item.open = true; })")
+    assert tab.evaluate(BROKEN) == []
+    too_wide = (
+        "[...document.querySelectorAll('.scroll, .legend')].filter((item) => item.scrollWidth > item.clientWidth)"
+    )
+    assert tab.evaluate(f"{too_wide}.length") == 0
+
+
+def test_meaning_is_rated_counted_and_exported(opened: Any, report: Report) -> None:
+    tab = opened(report)
+    assert tab.locator("#ratings").is_hidden()
+    tab.click("#rate")
+    first = tab.locator("#list > li").first
+    assert "now:" not in first.inner_text()  # the answer would tell what to say
+    first.get_by_role("button", name="Meaning kept").click()
+    tab.locator("#list > li").nth(1).focus()
+    tab.keyboard.press("2")
+    tab.keyboard.press("j")
+    tab.keyboard.press("1")
+    tab.keyboard.press("0")  # taken back
+    assert tab.locator("#tally").inner_text() == (
+        "pwws on plain-0: 1 valid of 2 rated (5 broken) · genetic on plain-0: 0 valid of 0 rated (4 broken) · "
+        "pwws on hard-0: 0 valid of 0 rated (1 broken)"
+    )
+    with tab.expect_download() as caught:
+        tab.click("#export-json")
+    rows = json.loads(Path(caught.value.path()).read_text())
+    assert [row["meaning"] for row in rows] == ["kept", "changed", *[""] * 8]
+    assert rows[0] | {"meaning": ""} == {
+        "model": "plain-0", "data": "made", "attack": "pwws", "id": "id0", "label": "negative", "answer": "positive",
+        "meaning": "", "text": "a fine film number 0",
+    }  # fmt: skip
+    with tab.expect_download() as caught:
+        tab.click("#export-csv")
+    with Path(caught.value.path()).open(newline="") as stream:
+        assert list(csv.DictReader(stream)) == rows
+    tab.reload()
+    tab.click("#rate")
+    assert tab.locator("#tally").inner_text().startswith("pwws on plain-0: 1 valid of 2 rated")
 
 
 @pytest.mark.parametrize("width", [360, 1280])

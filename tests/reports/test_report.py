@@ -6,12 +6,17 @@ import copy
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_parts import made_evaluation, run
 
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.results import Evaluation
+from unshaken.evaluation.statistics import over_seeds_and_examples
 from unshaken.reports import SCHEMA_VERSION, Report, merge
+from unshaken.reports.headline import headline
+from unshaken.reports.views import markdown
 
 
 @pytest.fixture
@@ -164,3 +169,56 @@ def test_seeds_of_one_method_are_summarised() -> None:
     assert spread.values == (1.0, 0.9, 0.8)
     assert spread.mean == pytest.approx(0.9)
     assert spread.std == pytest.approx(0.1)
+
+
+def seeds_of(model: str, outcomes: list[str], **options: Any) -> list[Evaluation]:
+    return [made_evaluation(run(word), model=model, seed=seed, **options) for seed, word in enumerate(outcomes)]
+
+
+def test_methods_with_several_seeds_are_compared_over_seeds_and_examples() -> None:
+    plain = ["xxxxxooooo", "xxxxooooox", "xxxxxxoooo"]
+    hard = ["xooooooooo", "ooxooooooo", "oooooooxoo"]
+    found = Report(evaluations=(*seeds_of("plain", plain), *seeds_of("hard", hard)))
+    assert [(item.model, item.reference, item.condition, item.seeds) for item in found.comparisons] == [
+        ("hard", "plain", "clean", 3),
+        ("hard", "plain", "pwws", 3),
+    ]
+    change = [[(b == "o") - (a == "o") for a, b in zip(*pair, strict=True)] for pair in zip(plain, hard, strict=True)]
+    wanted = over_seeds_and_examples([change])
+    pwws = found.comparisons[1]
+    assert (pwws.difference, *pwws.interval, pwws.p_value) == pytest.approx(
+        (wanted.estimate, wanted.low, wanted.high, wanted.p_value)
+    )
+    assert "Methods over seeds and examples" in markdown(found)
+    assert "over 3 seeds" in headline(found)
+    assert Report.from_json(json.loads(json.dumps(found.to_json()))).comparisons == found.comparisons
+
+
+def test_seeds_that_differ_are_compared_one_by_one() -> None:
+    plain, hard = made_evaluation(run("xxxxo"), model="plain", total=5), seeds_of("hard", ["ooooo", "xoooo"], total=5)
+    found = Report(evaluations=(plain, *hard)).comparisons
+    assert [(item.model, item.seeds) for item in found] == [("hard-0", 1)] * 2 + [("hard-1", 1)] * 2
+
+
+def test_a_mean_that_never_varies_still_has_an_interval() -> None:
+    found = Report(evaluations=tuple(seeds_of("plain", ["oooooooooo"] * 3))).spreads
+    assert (found[1].interval.low, found[1].interval.high) == pytest.approx((0.7225, 1.0), abs=1e-4)
+
+
+def test_models_are_renamed_by_fingerprint(report: Report) -> None:
+    first = report.evaluations[0].model.fingerprint
+    found = report.renamed({first: "mine"})
+    assert list(found.model_names.values()) == ["mine", *list(report.model_names.values())[1:]]
+
+
+def test_headlines_of_one_model_and_of_clean_answers() -> None:
+    alone = headline(Report(evaluations=(made_evaluation(run("xxoo-"), total=5, wrong=(4,)),)))
+    assert alone == "Of 5 texts of made, model-0 answers 80.0% rightly, and 40.0% under pwws."
+    clean = headline(Report(evaluations=(made_evaluation(wrong=(1, 2)),)))
+    assert clean == (
+        "Of 10 texts of made, model-0 answers 80.0% rightly; always giving the most frequent label does 50.0%."
+    )
+    same = headline(Report(evaluations=(made_evaluation(), made_evaluation(model="other", wrong=(1,)))))
+    assert same.startswith(
+        "Of 10 texts of made, other-0 answers 90.0% rightly and model-0 100.0%: -10.0 points, which c"
+    )

@@ -39,11 +39,12 @@ def reviews(tmp_path: Path) -> Path:
 def test_evaluate_writes_a_report_and_report_merges_it(model: str, reviews: Path, tmp_path: Path) -> None:
     run = CliRunner()
     arguments = ["evaluate", model, "--task", str(reviews), "--attack", "pwws", "--device", "cpu"]
-    first = run.invoke(app, [*arguments, "--out", str(tmp_path / "run")], catch_exceptions=False)
+    first = run.invoke(app, [*arguments, "--name", "mine", "--out", str(tmp_path / "run")], catch_exceptions=False)
     assert first.exit_code == 0, first.output
     assert "pwws" in first.output
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
     loaded = Report.load(tmp_path / "run")
+    assert loaded.evaluations[0].model.name == "mine"
     assert loaded.evaluations[0].data.label_names == ("negative", "positive")
     second = run.invoke(
         app,
@@ -52,6 +53,11 @@ def test_evaluate_writes_a_report_and_report_merges_it(model: str, reviews: Path
     )
     assert second.exit_code == 0, second.output
     assert "| clean |" in (tmp_path / "all.md").read_text()
+    renamed = ["report", str(tmp_path / "run"), "--out", str(tmp_path / "all.json"), "--name", "ours"]
+    assert run.invoke(app, renamed, catch_exceptions=False).exit_code == 0
+    assert list(Report.load(tmp_path / "all.json").model_names.values()) == ["ours"]
+    wrong = run.invoke(app, [*renamed, "--name", "two"])
+    assert "--name has 2 names (ours, two); give 1, each another" in str(wrong.exception)
 
 
 def test_a_second_run_into_the_same_folder_is_refused(model: str, reviews: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def attack(
         str | None, typer.Argument(metavar="[DATA]", help="Tasks or files, separated by commas: sst2 or reviews.csv.")
     ] = None,
     task: options.TaskOption = None,
+    called: options.Names = None,
     attack: Annotated[
         list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20; pwws where none is given.")
     ] = None,
@@ -57,6 +58,7 @@ def attack(
     task = options.one_task(data_or_task, task, f"attack {model}")
     options.require_files(task)
     options.require_models(model)
+    names = options.model_names(called, 1, block)
     from dataclasses import replace
 
     from unshaken.attacks import SearchAttack, Victim
@@ -91,7 +93,8 @@ def attack(
         if dry_run:
             large.print_forecast([victim], [[rows] for rows in sets.values()], attacks, seed=seed, views=_save_views)
             return
-        report = evaluate(victim, sets, attacks, out=out, resume=resume, seed=seed, progress=progress, shard=shard)
+        named = victim if names is None else {names[0]: victim}
+        report = evaluate(named, sets, attacks, out=out, resume=resume, seed=seed, progress=progress, shard=shard)
         if not shard.leads:
             return
         page = _save_views(report, out)

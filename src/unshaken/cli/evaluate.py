@@ -25,6 +25,7 @@ def evaluate(
         list[str], typer.Argument(metavar="MODELS... [DATA]", help="Folders or hub names, the first is the reference.")
     ],
     task: options.TaskOption = None,
+    called: options.Names = None,
     attack: Annotated[list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20.")] = None,
     data: options.DataFolder = None,
     text_column: options.TextColumn = None,
@@ -54,6 +55,7 @@ def evaluate(
     task = options.one_task(None, task, "evaluate " + " ".join(models))
     options.require_files(task)
     options.require_models(*models)
+    names = options.model_names(called, len(models), block)
     from unshaken.display import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
@@ -94,7 +96,7 @@ def evaluate(
             )
             return
         report = run(
-            victims,
+            victims if names is None else dict(zip(names, victims, strict=True)),
             examples,
             attacks,
             out=out,

@@ -27,6 +27,9 @@ TextColumn = Annotated[
     list[str] | None, typer.Option(help="Text column of a file, twice for pairs; the one trained on where none.")
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column of a file; the one trained on where none.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--name", help="What the report calls the models, in their order: plain,hardened.")
+]
 Substitutes = Annotated[str | None, typer.Option("--substitutions", help="wordnet, dictionary:FILE; or several.")]
 Votes = Annotated[int, typer.Option("--vote", min=0, help="Average over so many rewordings of each text; 0: none.")]
 VoteRate = Annotated[
@@ -99,3 +102,15 @@ def _beside(path: Path) -> list[Path]:
         return [item for item in path.parent.iterdir() if item.is_file()]
     except OSError:
         return []
+
+
+def model_names(given: list[str] | None, count: int, block: int | None = None) -> list[str] | None:
+    """The names of --name, one for each model; None where none is given."""
+    if given is None:
+        return None
+    if block is not None:
+        raise UnshakenError("--name goes with a report, and --block writes totals; leave one out")
+    names = [name.strip() for text in given for name in text.split(",")]
+    if len(names) != count or len(set(names)) != count or not all(names):
+        raise UnshakenError(f"--name has {len(names)} names ({', '.join(names)}); give {count}, each another")
+    return names

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from unshaken.cli import options
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of evaluate, or their report.json files.")],
     out: Annotated[Path, typer.Option(help="The suffix decides: .html .md .tex .csv .json.")] = Path("report.html"),
+    called: options.Names = None,
     figures: Annotated[Path | None, typer.Option(help="Also write figures, as PNG and SVG, into this folder.")] = None,
 ) -> None:
     """Merge the results of runs, compare their models on shared examples, and write one report."""
@@ -19,6 +22,8 @@ def report(
     from unshaken.reports.figures import report_figures, save_figure
 
     merged = merge([Report.load(run) for run in runs])
+    if names := options.model_names(called, len(merged.model_names)):
+        merged = merged.renamed(dict(zip(merged.model_names, names, strict=True)))
     merged.save(out)
     if figures is not None:
         for name, figure in report_figures(merged).items():

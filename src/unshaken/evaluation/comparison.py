@@ -1,26 +1,42 @@
-"""A against B on the same examples: McNemar's test, a paired bootstrap interval and Holm's correction."""
+"""A against B on the same examples: McNemar's test, a paired bootstrap interval and Holm's correction.
+
+Methods with several training seeds in common are compared as methods: seeds and examples could both have been others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from unshaken.evaluation.results import WORST_CASE, Evaluation
-from unshaken.evaluation.statistics import SeedSummary, aggregate, holm, mcnemar, paired_bootstrap
+from unshaken.evaluation.statistics import (
+    Interval,
+    SeedSummary,
+    aggregate,
+    holm,
+    mcnemar,
+    over_seeds_and_examples,
+    paired_bootstrap,
+    wilson,
+)
 
 SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One model against the reference, under one condition, on the same examples.
+    """One model against the reference, under one condition, on the same examples; or one method, over several seeds.
 
     Attributes:
-        interval: 95% paired bootstrap interval of the difference.
-        only_reference: Examples the reference alone gets right.
-        only_model: Examples the model alone gets right.
-        p_value: McNemar, exact mid-p, two-sided.
+        interval: 95% interval of the difference: paired bootstrap, or over seeds and examples.
+        only_reference: Examples the reference alone gets right, added up over seeds.
+        only_model: Examples the model alone gets right, added up over seeds.
+        p_value: McNemar, exact mid-p, two-sided; over several seeds, Student's t on crossed seeds and examples.
         p_adjusted: The same after Holm's correction over all comparisons of the report.
+        seeds: Training seeds that both have; from two on, `model` and `reference` name methods.
     """
 
     data: str
@@ -34,6 +50,7 @@ class Comparison:
     only_model: int
     p_value: float
     p_adjusted: float
+    seeds: int = 1
 
     @property
     def significant(self) -> bool:
@@ -43,22 +60,63 @@ class Comparison:
 def compare(evaluations: Sequence[Evaluation], names: Mapping[str, str], seed: int = 0) -> tuple[Comparison, ...]:
     """Every model against the first one evaluated on the same data, under every condition that both have met.
 
+    A method that shares two or more training seeds with the first method is compared once, over its seeds.
+
     Args:
         evaluations: Of any models on any data.
         names: Model fingerprint to the name it goes by.
         seed: Of the bootstrap.
     """
-    pairs = []
-    references: dict[str, Evaluation] = {}
+    found: list[Comparison] = []
+    for methods in by_method(evaluations):
+        first, *others = methods
+        found += [item for other in others for item in _against(first, other, names, seed)]
+        if not others:  # seeds of one method: the first is the reference for want of another
+            found += _each_against(first[0], first[1:], names, seed)
+    adjusted = holm({str(number): pair.p_value for number, pair in enumerate(found)})
+    return tuple(replace(pair, p_adjusted=adjusted[str(number)]) for number, pair in enumerate(found))
+
+
+def by_method(evaluations: Sequence[Evaluation]) -> list[list[list[Evaluation]]]:
+    """For each set of examples, the evaluations of each method, in the order in which they first occur."""
+    found: dict[str, dict[str, list[Evaluation]]] = {}
     for evaluation in evaluations:
-        reference = references.setdefault(evaluation.data.fingerprint, evaluation)
-        if reference is evaluation:
-            continue
-        for condition in reference.conditions:
-            if _same_condition(reference, evaluation, condition):
-                pairs.append(_pair(reference, evaluation, condition, names, seed))
-    adjusted = holm({str(number): pair.p_value for number, pair in enumerate(pairs)})
-    return tuple(replace(pair, p_adjusted=adjusted[str(number)]) for number, pair in enumerate(pairs))
+        methods = found.setdefault(evaluation.data.fingerprint, {})
+        methods.setdefault(evaluation.model.method, []).append(evaluation)
+    return [list(methods.values()) for methods in found.values()]
+
+
+def _against(
+    first: Sequence[Evaluation], second: Sequence[Evaluation], names: Mapping[str, str], seed: int
+) -> list[Comparison]:
+    before, after = _by_seed(first), _by_seed(second)
+    shared = [key for key in before if key in after]
+    if len(shared) < 2:
+        return _each_against(first[0], second, names, seed)
+    pairs = [(before[key], after[key]) for key in shared]
+    alike = [*pairs, (first[0], pairs[0][0])]
+    conditions = [name for name in first[0].conditions if all(_same_condition(*pair, name) for pair in alike)]
+    return [item for condition in conditions if (item := _over_seeds(pairs, condition)) is not None]
+
+
+def _each_against(
+    reference: Evaluation, evaluations: Sequence[Evaluation], names: Mapping[str, str], seed: int
+) -> list[Comparison]:
+    return [
+        _pair(reference, evaluation, condition, names, seed)
+        for evaluation in evaluations
+        for condition in reference.conditions
+        if _same_condition(reference, evaluation, condition)
+    ]
+
+
+def _by_seed(evaluations: Sequence[Evaluation]) -> dict[int, Evaluation]:
+    """Training seed to evaluation; of two with the same seed the first."""
+    found: dict[int, Evaluation] = {}
+    for evaluation in evaluations:
+        if evaluation.model.training is not None:
+            found.setdefault(evaluation.model.training.seed, evaluation)
+    return found
 
 
 def _same_condition(reference: Evaluation, evaluation: Evaluation, condition: str) -> bool:
@@ -97,25 +155,80 @@ def _pair(
     )
 
 
+def _over_seeds(pairs: Sequence[tuple[Evaluation, Evaluation]], condition: str) -> Comparison | None:
+    """One method against another: the same seeds, the same examples. None of too few that both answered."""
+    first, second = pairs[0]
+    before, after = (_table([pair[side] for pair in pairs], condition) for side in (0, 1))
+    change = after - before  # (seeds, examples), NaN where one of them proved nothing
+    change = change[np.isfinite(change).any(axis=1)]
+    if len(change) < 2 or np.isfinite(change).any(axis=0).sum() < 2:
+        return None
+    found = over_seeds_and_examples([change])
+    p_value = 1.0 if found.p_value is None else found.p_value
+    return Comparison(
+        data=second.data.name,
+        condition=condition,
+        reference=first.model.method,
+        model=second.model.method,
+        total=int(np.isfinite(change).any(axis=0).sum()),
+        difference=found.estimate,
+        interval=(found.low, found.high),
+        only_reference=int((change == -1).sum()),
+        only_model=int((change == 1).sum()),
+        p_value=p_value,
+        p_adjusted=p_value,
+        seeds=len(change),
+    )
+
+
+def _table(evaluations: Sequence[Evaluation], condition: str) -> Any:
+    """Who held what: (seeds, examples), NaN where nothing is known."""
+    held = [evaluation.held(condition) for evaluation in evaluations]
+    ids = [row.id for row in evaluations[0].predictions]
+    return np.array([[float(one[key]) if key in one else np.nan for key in ids] for one in held])
+
+
 @dataclass(frozen=True, kw_only=True)
 class SeedSpread:
-    """One method on one data set under one condition, over its training seeds."""
+    """One method on one data set under one condition, over its training seeds.
+
+    Attributes:
+        accuracy: Of each seed, with mean and spread.
+        interval: Of the mean, where other seeds and other examples could have been drawn.
+    """
 
     method: str
     data: str
     condition: str
     accuracy: SeedSummary
+    interval: Interval
 
 
 def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:
     """The spread of each method that was evaluated with two or more training seeds."""
-    values: dict[tuple[str, str, str], dict[str, float]] = {}
-    for evaluation in evaluations:
-        for condition in evaluation.conditions:
-            key = (evaluation.model.method, evaluation.data.name, condition)
-            values.setdefault(key, {})[evaluation.model.fingerprint] = evaluation.accuracy(condition).value
     return tuple(
-        SeedSpread(method=method, data=data, condition=condition, accuracy=aggregate(list(found.values())))
-        for (method, data, condition), found in values.items()
-        if len(found) > 1
+        SeedSpread(
+            method=group[0].model.method,
+            data=group[0].data.name,
+            condition=condition,
+            accuracy=aggregate([item.accuracy(condition).value for item in having]),
+            interval=_mean_interval(_table(having, condition)),
+        )
+        for methods in by_method(evaluations)
+        for group in methods
+        for condition in dict.fromkeys(name for item in group for name in item.conditions)
+        if len(having := [item for item in group if _is_known(item, condition)]) > 1
     )
+
+
+def _mean_interval(table: Any) -> Interval:
+    """Over seeds and examples; where all are right, or none, nothing varies and Wilson's tells what that is worth."""
+    found = over_seeds_and_examples([table])
+    if found.low < found.high:
+        return found
+    total = int(np.isfinite(table).any(axis=0).sum())
+    return wilson(round(found.estimate * total), total)
+
+
+def _is_known(evaluation: Evaluation, condition: str) -> bool:
+    return condition in evaluation.conditions and evaluation.accuracy(condition).total > 0

@@ -52,6 +52,7 @@ def evaluate(
     Args:
         victims: One model, or a list of several to compare on the same examples; the first is the reference. Anything
             that `Victim.of` takes: a victim, a folder or hub name, a pipeline, an .onnx file, an address, a function.
+            A mapping gives the names that the report calls them by: `{"plain": ..., "hardened": ...}`.
         examples: One set, or several by name. A pandas DataFrame or a `datasets.Dataset` is read like a file.
         attacks: Each is run on every model and set, and the worst case over all of them is reported. Names do as on
             the command line: `attacks=["pwws", "genetic:population=20"]`.
@@ -67,7 +68,8 @@ def evaluate(
         >>> report = evaluate([plain, hardened], data.test, attacks=[PWWS(), Genetic()], out="runs/first")
         >>> report.save("runs/first/report.html")
     """
-    given = list(victims) if isinstance(victims, list | tuple) else [victims]
+    names = list(map(str, victims)) if isinstance(victims, Mapping) else None
+    given = list(victims.values() if names else victims if isinstance(victims, list | tuple) else [victims])
     models = [Victim.of(victim) for victim in given]
     sets = _sets(examples, models)
     _check_input(models, sets)
@@ -100,6 +102,8 @@ def evaluate(
         if not shard.leads:
             return Report(evaluations=())
         report = Report(evaluations=tuple(run.evaluation() for run in runs))
+        if names is not None:
+            report = report.renamed(dict(zip((model.fingerprint for model in models), names, strict=True)))
         if folder is not None:
             report.save(folder / REPORT_FILE)
         return report

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from unshaken.attacks import ATTACKS, Attack
+from unshaken.display import in_words
 from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
 from unshaken.substitutions.reach import HullCoverage
 
@@ -118,7 +119,7 @@ def _inference_loop(evaluation: Evaluation, subject: str) -> Check:
         return _clear(flag, subject, "no connection")
     if connection.get("theta") == 0:
         return _clear(flag, subject, "explicit connection, no solver")
-    shown = ", ".join(f"{key} {connection[key]}" for key in ("layers", "theta", "solver") if key in connection)
+    shown = in_words({key: connection[key] for key in ("layers", "theta", "solver") if key in connection})
     white_box = [run.attack for run in evaluation.attacks if _trait(run, "white_box")]
     if white_box:
         return _clear(flag, subject, f"connected ({shown}), attacked through the solver by {', '.join(white_box)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -52,6 +52,15 @@ class Report:
         found = {evaluation.model.fingerprint: evaluation.model.name for evaluation in self.evaluations}
         names = list(found.values())
         return {key: name if names.count(name) == 1 else f"{name} [{key[:6]}]" for key, name in found.items()}
+
+    def renamed(self, names: Mapping[str, str]) -> Report:
+        """The same results under other names of models, by fingerprint."""
+        return Report(
+            evaluations=tuple(
+                replace(item, model=replace(item.model, name=names.get(item.model.fingerprint, item.model.name)))
+                for item in self.evaluations
+            )
+        )
 
     def name_of(self, evaluation: Evaluation) -> str:
         return self.model_names[evaluation.model.fingerprint]

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from unshaken.display import visible
 from unshaken.evaluation.flags import FLAGS
 from unshaken.evaluation.statistics import Interval
 from unshaken.files import write_text
 from unshaken.leaderboard.entry import Entry
 from unshaken.leaderboard.ranking import SEEDS_TO_BE_RANKED, Ranked, rank
 from unshaken.leaderboard.tracks import SUITES, THREATS
+from unshaken.pages import render
 
 
 def build(entries: Mapping[Path, Entry], out: Path | str) -> Path:
     """Write the page of all rankings."""
-    from jinja2 import Environment, StrictUndefined
-
-    folder = files("unshaken.leaderboard")
-    script = folder.joinpath("page.js").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(folder.joinpath("page.html").read_text(encoding="utf-8"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    tables = [_table(key, ranking) for key, ranking in rank(entries).items()]
-    page = template.render(
-        tables=tables, count=len(entries), script=script, digest=digest, flags=FLAGS, needed=SEEDS_TO_BE_RANKED
+    page = render(
+        "leaderboard/page.html",
+        title="unshaken leaderboard",
+        script="leaderboard/page.js",
+        tables=[_table(key, ranking) for key, ranking in rank(entries).items()],
+        count=len(entries),
+        flags=FLAGS,
+        needed=SEEDS_TO_BE_RANKED,
     )
     return write_text(out, page)
 
@@ -37,11 +32,11 @@ def build(entries: Mapping[Path, Entry], out: Path | str) -> Path:
 def _table(key: tuple[str, ...], ranking: Sequence[Ranked]) -> dict[str, Any]:
     track = ranking[0].entry.track
     return {
-        "title": visible(str(track)),
+        "title": str(track),
         "threat": THREATS[track.threat],
         "suite": SUITES.get(ranking[0].entry.suite, ranking[0].entry.suite),
         "examples": len(ranking[0].entry.ids),
-        "substitutions": f"{visible(ranking[0].entry.substitutions.get('name', ''))} ({key[3][:8]})",
+        "substitutions": f"{ranking[0].entry.substitutions.get('name', '')} ({key[3][:8]})",
         "majority": f"{100 * ranking[0].entry.majority:.1f}",
         "rows": [_row(one) for one in ranking],
     }
@@ -55,7 +50,7 @@ def _row(one: Ranked) -> dict[str, Any]:
     return {
         "rank": "" if one.rank is None else f"{one.rank}{' (tied)' if one.tied else ''}",
         "place": 10**6 if one.rank is None else one.rank,
-        "name": visible(entry.name),
+        "name": entry.name,
         "clean": _shown(one.clean),
         "worst": _shown(one.worst),
         "worst_value": one.worst.estimate,
@@ -65,12 +60,12 @@ def _row(one: Ranked) -> dict[str, Any]:
         "raised": raised,
         "unknown": unknown,
         "breaks": one.breaks,
-        "attacks": {visible(name): _shown(share) for name, share in attacks.items()},
-        "evidence": sorted({tuple(map(visible, flag)) for model in entry.models for flag in model.flags}),
-        "weights": [visible(model.weights) for model in entry.models],
-        "recipe": visible(entry.recipe),
-        "code": " ".join(visible(value) for value in entry.code.values()),
-        "created": visible(entry.created),
+        "attacks": {name: _shown(share) for name, share in attacks.items()},
+        "evidence": sorted({tuple(flag) for model in entry.models for flag in model.flags}),
+        "weights": [model.weights for model in entry.models],
+        "recipe": entry.recipe,
+        "code": " ".join(entry.code.values()),
+        "created": entry.created,
     }
 
 

@@ -6,13 +6,13 @@ import json
 import secrets
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from unshaken.attacks import ATTACKS
 from unshaken.errors import UnshakenError
 from unshaken.names import lookup
+from unshaken.pages import render
 from unshaken.play.watching import StoppedError, watch
 from unshaken.victims.base import Victim
 
@@ -61,10 +61,8 @@ class Playground:
         self.server.server_close()
 
     def page(self, nonce: str) -> str:
-        text = files("unshaken.play").joinpath("page.html").read_text(encoding="utf-8")
         known = {"models": list(self.victims), "attacks": [name for name in OFFERED if name in ATTACKS]}
-        data = json.dumps(known).replace("<", "\\u003c")
-        return text.replace("__NONCE__", nonce).replace("__DATA__", data)
+        return render("play/page.html", title="unshaken play", script="play/page.js", nonce=nonce, known=known)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,9 @@ def browser_data(report: Report) -> dict[str, Any]:
     order = {"success": 0, "failure": 1, "error": 2, "wrong": 3, "right": 4}
     rows.sort(key=lambda row: order[row[4]])
     titles = ["no attack" if name == CLEAN else visible(name) for name in conditions]
-    return {"sets": list(sets.values()), "models": [*map(visible, models)], "conditions": titles, "rows": rows}
+    key = hashlib.sha256("".join([*report.model_names, *sets, *conditions]).encode()).hexdigest()[:16]  # of ratings
+    found = {"sets": list(sets.values()), "models": [*map(visible, models)], "conditions": titles, "rows": rows}
+    return {"key": key, **found}
 
 
 def _shown(group: str | None) -> str | None:

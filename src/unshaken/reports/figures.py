@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from unshaken.display import visible
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
+from unshaken.evaluation.results import Evaluation, Proportion
 from unshaken.files import sync, writing
+from unshaken.reports import charts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,19 +78,16 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 def budget_curves(report: Report, data: str | None = None) -> Any:
     """Accuracy against the queries an attack may ask: a colour a model, a dash pattern an attack."""
-    evaluations = [item for item in _of_data(report, data) if item.searches]
-    if not evaluations:
+    curves = charts.curves(report, _of_data(report, data))
+    if not curves:
         raise UnshakenError("no attack in this report, so there is no accuracy against queries to draw")
     figure, axes = _axes()
-    largest = max(result.queries for item in evaluations for run in item.searches.values() for result in run.results)
-    budgets = sorted({1, *(round(largest ** (step / 100)) for step in range(101))})
-    attacks = list(dict.fromkeys(name for item in evaluations for name in item.searches))
-    for index, item in enumerate(evaluations):
-        for name, run in item.searches.items():
-            values = _percent(accuracy_at_budget(item, run, budgets))
-            dash = DASHES[attacks.index(name) % len(DASHES)]
-            label = f"{_shown(report.name_of(item))}, {_shown(name)}"
-            axes.step(budgets, values, where="post", label=label, color=COLOURS[index % len(COLOURS)], linestyle=dash)
+    models, attacks = (list(dict.fromkeys(getattr(one, kind) for one in curves)) for kind in ("model", "attack"))
+    for one in curves:
+        colour, dash = COLOURS[models.index(one.model) % len(COLOURS)], DASHES[attacks.index(one.attack) % len(DASHES)]
+        label = f"{_shown(one.model)}, {_shown(one.attack)}"
+        asked, right = zip(*one.points, strict=True)
+        axes.step(asked, _percent(right), where="post", label=label, color=colour, linestyle=dash)
     axes.set(xscale="log", ylim=(0, 100), xlabel="queries per example", ylabel="accuracy (%)")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     return _finish(figure, axes)
@@ -145,11 +143,9 @@ def distance_curves(runs: Series) -> Any:
     Args:
         runs: Run -> (step, distance) points.
     """
-    figure, axes = _axes()
-    for index, (name, points) in enumerate(runs.items()):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=_shown(name), **_line_style(index))
-    axes.set(xlabel="training step", ylabel="relative L2 distance to the pretrained weights", ylim=(0, None))
-    return _finish(figure, axes)
+    figure = sweep(runs, x_label="training step", y_label="relative L2 distance to the pretrained weights")
+    figure.axes[0].set_ylim(0, None)
+    return figure
 
 
 def feature_map(
@@ -188,21 +184,6 @@ def feature_map(
     return figure
 
 
-def cost_curve(costs: Series, *, y_label: str = "time relative to the plain model") -> Any:
-    """Cost against the number T of solver steps.
-
-    Args:
-        costs: Solver -> (T, cost) points.
-        y_label: What the cost is.
-    """
-    figure, axes = _axes()
-    for index, (name, points) in enumerate(costs.items()):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=_shown(name), **_line_style(index))
-    axes.set(xlabel="solver steps T", ylabel=y_label, ylim=(0, None))
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    return _finish(figure, axes)
-
-
 def sweep(lines: Series, *, x_label: str, y_label: str) -> Any:
     """A number against a setting, one line a method (RIFT, Figure 2b).
 
@@ -228,19 +209,14 @@ def report_figures(report: Report) -> dict[str, Any]:
         if any(item.searches for item in attacked):
             figures[f"{slug}-budget"] = budget_curves(report, data)
         if len(attacked) > 1:
-            figures[f"{slug}-tradeoff"] = tradeoff(_tradeoff_points(attacked))
+            pairs: dict[str, list[tuple[float, float]]] = {}
+            for one in charts.tradeoff(report, attacked):
+                pairs.setdefault(one.method, []).append((one.clean.value, one.hard.value))
+            figures[f"{slug}-tradeoff"] = tradeoff(pairs)
         groups = {report.name_of(item): item.groups for item in found if item.groups}
         if groups:
             figures[f"{slug}-groups"] = grouped_accuracy(groups, group_label="attack level")
     return figures
-
-
-def _tradeoff_points(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[float, float]]]:
-    points: dict[str, list[tuple[float, float]]] = {}
-    for item in evaluations:
-        hardest = item.accuracy(item.conditions[-1]).value
-        points.setdefault(item.model.method, []).append((item.accuracy(CLEAN).value, hardest))
-    return points
 
 
 def _of_data(report: Report, data: str | None) -> list[Evaluation]:

@@ -7,178 +7,269 @@ document as text nodes.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-from importlib.resources import files
-from string import Template
+import math
+from collections.abc import Sequence
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
-from unshaken.evaluation.flags import FLAGS, Check
-from unshaken.evaluation.results import CLEAN, WORST_CASE, Evaluation, Proportion
+from unshaken.attacks import ATTACKS
+from unshaken.display import in_words
+from unshaken.evaluation.comparison import Comparison, by_method
+from unshaken.evaluation.flags import FLAGS
+from unshaken.evaluation.results import CLEAN, WORST_CASE, Evaluation, Proportion, summarise
+from unshaken.pages import render
 from unshaken.reports import charts
 from unshaken.reports.browser import browser_data
-from unshaken.reports.tables import (
-    attack_table,
-    by_data,
-    comparison_tables,
-    escape,
-    interval,
-    percent,
-    plain_table,
-    table_row,
-)
+from unshaken.reports.headline import headline
+from unshaken.reports.views import p_text, points, spread_cells
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report
 
+SERIES = 8  # colours in the style sheet; more models repeat them
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 440, 270, 40, 42, 12, 14  # of an SVG plot, as charts.html draws it
+TICKS = (0, 25, 50, 75, 100)
+ANSWERS = {CLEAN: "the texts as they are", WORST_CASE: "right only where no attack changed the answer"}
+
 
 def page(report: Report) -> str:
     """The whole page."""
-    parts = files("unshaken.reports") / "page"
-    script = (parts / "browse.js").read_text(encoding="utf-8")
-    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return Template((parts / "page.html").read_text(encoding="utf-8")).substitute(
-        script_hash=script_hash,
-        style=(parts / "style.css").read_text(encoding="utf-8"),
-        script=script,
-        data=json_for_script(browser_data(report)),
-        subtitle=_subtitle(report),
-        cards=_cards(report),
-        comparison=comparison_tables(report),
-        flags=_flags(report),
-        flag_count=len({check.flag for check in report.flags}),
-        charts=charts.charts(report),
-        attacks=attack_table(report),
-        details=_details(report),
+    names = list(report.model_names.values())
+    sets = list(dict.fromkeys(item.data.name for item in report.evaluations))
+    attacks = list(dict.fromkeys(name for item in report.evaluations for name in item.attack_names))
+    checks = report.checks
+    return render(
+        "reports/page/report.html",
+        title=f"{_joined(names)} on {_joined(sets)} · robustness report",
+        script="reports/page/browse.js",
+        headline=headline(report),
+        subtitle=[
+            _count(len(names), "model"),
+            _count(len(sets), "data set"),
+            _count(len(attacks), "attack"),
+            max(item.created for item in report.evaluations)[:10],
+        ],
+        tables=[_accuracy_table(report, methods) for methods in by_method(report.evaluations)],
+        tests=[_test(item) for item in report.comparisons],
+        spreads=[spread_cells(item) for item in report.spreads],
+        flags=FLAGS,
+        raised={flag: found for flag in FLAGS if (found := [one for one in report.flags if one.flag == flag])},
+        others=[one for one in checks if one.verdict != "raised"],
+        unknown=sum(one.verdict == "unknown" for one in checks),
+        plots=[plot for group in charts.by_data(report) for plot in _plots(report, group, names)],
+        series={name: number % SERIES for number, name in enumerate(names)},
+        ticks=TICKS,
+        attacks=_attacks(report),
+        hints={name: about(name) for name in attacks},
+        details=[_details(report, item) for item in report.evaluations],
+        data=browser_data(report),
     )
 
 
-def json_for_script(value: Any) -> str:
-    """JSON that cannot end the script element it stands in, whatever the texts hold."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def about(condition: str) -> str:
+    """What a condition is: the first line that its attack says of itself."""
+    known = ATTACKS.get(condition.partition(" ")[0])
+    if known is None:
+        return ANSWERS.get(condition, "")
+    return cleandoc(known.__doc__ or "").partition("\n")[0]
 
 
-def _subtitle(report: Report) -> str:
-    models = len(report.model_names)
-    data = list(dict.fromkeys(evaluation.data.name for evaluation in report.evaluations))
-    attacks = {run.attack for evaluation in report.evaluations for run in evaluation.attacks}
-    created = max(evaluation.created for evaluation in report.evaluations)[:10]
-    counts = [_count(models, "model"), _count(len(data), "data set"), _count(len(attacks), "attack"), created]
-    return " · ".join(escape(item) for item in counts)
+def _joined(names: Sequence[str]) -> str:
+    shown = [name if len(name) < 40 else f"…{name[-38:]}" for name in names[:3]]
+    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def hardest(evaluation: Evaluation) -> str:
-    """The condition a summary quotes: the worst case of all attacks, or the only attack, or the clean answers."""
-    return evaluation.conditions[-1]
+# -------------------------------------------------------------------------------------------------------- tables
 
 
-def _cards(report: Report) -> str:
-    """A row of cards for each data set, one card a model."""
-    rows = ("".join(_card(report, evaluation) for evaluation in group) for group in by_data(report).values())
-    return "".join(f'<div class="cards">{row}</div>' for row in rows)
+def _accuracy_table(report: Report, methods: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
+    """One row for each model, or for each method with several seeds; one column for each condition and group."""
+    group = [item for method in methods for item in method]
+    first = group[0]
+    names = charts.conditions(group)
+    groups = list(dict.fromkeys(name for item in group for name in item.groups))
+    columns = [*((first.title(name), about(name)) for name in names), *((name, "") for name in groups)]
+    rows = []
+    for method in methods:
+        if len(method) > 1 and any(item.method == method[0].model.method for item in report.spreads):
+            rows.append(_method_row(report, method, names, groups))
+        else:
+            rows += [_model_row(report, item, names, groups) for item in method]
+    cut = sum(bool(row.truncated) for row in first.predictions)
+    baseline = first.majority_baseline
+    notes = [f"{len(first.predictions):,} examples", f"majority baseline {100 * baseline:.1f}"]
+    notes += [f"{100 * cut / len(first.predictions):.0f}% truncated"] if cut else []
+    return {"name": first.data.name, "notes": notes, "columns": columns, "rows": rows, "baseline": baseline}
 
 
-def _card(report: Report, evaluation: Evaluation) -> str:
-    condition = hardest(evaluation)
-    baseline = evaluation.majority_baseline
-    series = list(report.model_names).index(evaluation.model.fingerprint)
-    label = "Accuracy" if evaluation.is_static else "Clean accuracy"
-    figures = _figure(label, evaluation.clean, baseline, series)
-    if condition != CLEAN:
-        label = f"Worst of {len(evaluation.attacks)} attacks" if condition == WORST_CASE else f"Under {condition}"
-        figures += _figure(label, evaluation.accuracy(condition), baseline, series)
-    elif evaluation.groups:
-        lowest = min(evaluation.groups, key=lambda name: evaluation.groups[name].value)
-        figures += _figure(f"Lowest: {lowest}", evaluation.groups[lowest], baseline, series)
-    return (
-        f'<article class="card"><h3>{escape(report.name_of(evaluation))}</h3>'
-        f'<p class="muted">{escape(evaluation.data.name)} · {len(evaluation.predictions)} examples · '
-        f"majority baseline {100 * baseline:.1f}{_headline(evaluation)}{_cut(evaluation)}</p>"
-        f'<div class="figures">{figures}</div></article>'
-    )
+def _model_row(report: Report, item: Evaluation, names: Sequence[str], groups: Sequence[str]) -> dict[str, Any]:
+    name = report.name_of(item)
+    tests = {(one.data, one.model, one.condition): one for one in report.comparisons if one.seeds == 1}
+    cells = [
+        _cell(item.accuracy(condition), tests.get((item.data.name, name, condition)))
+        if condition in item.conditions
+        else None
+        for condition in names
+    ]
+    cells += [_cell(item.groups[one], None) if one in item.groups else None for one in groups]
+    metric = item.data.metric
+    has_own = metric != "accuracy" and metric in item.metrics
+    note = f"{metric.replace('_', ' ')} {100 * item.metrics[metric]:.1f}" if has_own else ""
+    return {"name": name, "note": note, "series": _series(report, item), "cells": cells}
 
 
-def _headline(evaluation: Evaluation) -> str:
-    """The task's own metric, where it is another than accuracy."""
-    metric = evaluation.data.metric
-    if metric == "accuracy" or metric not in evaluation.metrics:
-        return ""
-    return f" · {escape(metric.replace('_', ' '))} {100 * evaluation.metrics[metric]:.1f}"
+def _method_row(
+    report: Report, method: Sequence[Evaluation], names: Sequence[str], groups: Sequence[str]
+) -> dict[str, Any]:
+    first, name = method[0], method[0].model.method
+    tests = {(one.data, one.model, one.condition): one for one in report.comparisons if one.seeds > 1}
+    means = {(one.data, one.method, one.condition): one for one in report.spreads}
+    cells: list[dict[str, Any] | None] = []
+    for condition in names:
+        key = (first.data.name, name, condition)
+        if key not in means:
+            cells.append(None)
+            continue
+        mean = means[key].interval
+        bounds = max(0.0, mean.low), min(1.0, mean.high)
+        cells.append(_shown(mean.estimate, bounds, tests.get(key)))
+    for one in groups:
+        having = [item.groups[one] for item in method if one in item.groups]
+        total = Proportion(hits=sum(share.hits for share in having), total=sum(share.total for share in having))
+        cells.append(_cell(total, None) if having else None)
+    return {"name": name, "note": f"mean of {len(method)} seeds", "series": _series(report, first), "cells": cells}
 
 
-def _cut(evaluation: Evaluation) -> str:
-    cut = sum(bool(row.truncated) for row in evaluation.predictions)
-    return f" · {100 * cut / len(evaluation.predictions):.0f}% truncated" if cut else ""
+def _series(report: Report, item: Evaluation) -> int:
+    return list(report.model_names).index(item.model.fingerprint) % SERIES
 
 
-def _figure(label: str, share: Proportion, baseline: float, series: int) -> str:
-    return (
-        f'<div class="figure"><div class="figure-label">{escape(label)}</div>'
-        f'<div class="figure-value">{percent(share)}<small>%</small></div>'
-        f'<div class="muted">{interval(share)}</div>{charts.whisker_track([(series, "", share)], baseline)}</div>'
-    )
+def _cell(share: Proportion, comparison: Comparison | None) -> dict[str, Any] | None:
+    return _shown(share.value, share.interval, comparison) if share.total else None
 
 
-# --------------------------------------------------------------------------------------------------------- flags
+def _shown(value: float, interval: tuple[float, float], comparison: Comparison | None) -> dict[str, Any]:
+    low, high = (100 * bound for bound in interval)
+    return {"value": 100 * value, "low": low, "high": high, "chip": comparison and _chip(comparison)}
 
 
-def _flags(report: Report) -> str:
-    raised = {flag: [check for check in report.flags if check.flag == flag] for flag in FLAGS}
-    shown = "".join(_flag(flag, checks) for flag, checks in raised.items() if checks)
-    if not shown:
-        shown = '<p class="quiet">No flag was raised.</p>'
-    rest = [check for check in report.checks if check.verdict != "raised"]
-    body = "".join(
-        f'<tr><td>{escape(check.flag)}</td><td><span class="chip {"good" if check.verdict == "clear" else "plain"}">'
-        f"{check.verdict}</span></td><td>{escape(check.subject)}</td><td>{escape(check.evidence)}</td>"
-        f"<td>{escape(check.settle)}</td></tr>"
-        for check in rest
-    )
-    head = table_row("th", ["check", "verdict", "where", "evidence", "what to run"])
-    unknown = sum(check.verdict == "unknown" for check in rest)
-    summary = f"{len(rest) - unknown} checks clear, {unknown} not checked"
-    return f"{shown}<details><summary>{summary}</summary>{plain_table('Other checks', head, body)}</details>"
+def _chip(item: Comparison) -> dict[str, str]:
+    kind = "plain" if not item.significant else "good" if item.difference > 0 else "bad"
+    mark = " ✓" if item.significant else ""
+    title = f"p = {p_text(item.p_adjusted)} against {item.reference}"
+    return {"kind": kind, "text": f"{100 * item.difference:+.1f}{mark}", "title": title}
 
 
-def _flag(flag: str, checks: list[Check]) -> str:
-    items = "".join(f"<li><b>{escape(check.subject)}</b>: {escape(check.evidence)}.</li>" for check in checks)
-    settle = "; ".join(dict.fromkeys(check.settle for check in checks))
-    return (
-        f'<article class="flag"><h3>{escape(flag.replace("-", " ").capitalize())}</h3>'
-        f"<p>{escape(FLAGS[flag].capitalize())}.</p>"
-        f'<ul>{items}</ul><p class="settle"><b>To settle it:</b> {escape(settle)}.</p></article>'
-    )
+def _test(item: Comparison) -> list[object]:
+    alone = f"{item.only_model} : {item.only_reference}"
+    sure = (p_text(item.p_value), p_text(item.p_adjusted))
+    return [item.data, item.condition, item.model, item.reference, points(item), alone, item.total, item.seeds, *sure]
 
 
-def _details(report: Report) -> str:
-    blocks = []
+def _attacks(report: Report) -> list[list[object]]:
+    rows: list[list[object]] = []
     for evaluation in report.evaluations:
-        facts = {
-            "model": {
-                "name": evaluation.model.name,
-                "fingerprint": evaluation.model.fingerprint,
-                "max_length": evaluation.model.max_length,
-                "connection": evaluation.model.connection,
-                "training": evaluation.model.training,
-            },
-            "data": {
-                "name": evaluation.data.name,
-                "fingerprint": evaluation.data.fingerprint,
-                "examples": len(evaluation.predictions),
-                "metrics": evaluation.metrics,
-            },
-            "attacks": [{"attack": run.attack, "settings": run.settings} for run in evaluation.attacks],
-            "seed": evaluation.seed,
-            "created": evaluation.created,
-            "environment": evaluation.environment,
-        }
-        title = f"{report.name_of(evaluation)} on {evaluation.data.name}"
-        text = json.dumps(facts, indent=2, ensure_ascii=False, default=str)
-        blocks.append(f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>")
-    return "".join(blocks)
+        for name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
+            cost = summarise(run)
+            success = f"{100 * cost.success.value:.1f} of {cost.success.total}" if cost.success.total else "–"
+            success = success.replace(" ", "\N{NO-BREAK SPACE}")
+            queries = f"{cost.queries_mean:.0f} / {cost.queries_median:.0f} / {cost.queries_max}"
+            words = "–" if cost.words_changed is None else f"{100 * cost.words_changed:.1f}"
+            similar = "–" if cost.similarity is None else f"{cost.similarity:.3f}"
+            place = [report.name_of(evaluation), evaluation.data.name, name]
+            rows.append([*place, success, queries, words, similar, cost.errors, f"{cost.seconds:.1f}"])
+    return rows
+
+
+def _details(report: Report, item: Evaluation) -> dict[str, Any]:
+    """All settings behind one model's numbers, in words."""
+    training, environment = item.model.training, dict(item.environment)
+    facts = {
+        "model": f"{item.model.name}, weights and configuration {item.model.fingerprint[:16]}",
+        "reads": f"{item.model.max_length} tokens" if item.model.max_length else "",
+        "connection": in_words(item.model.connection or {}),
+        "training": "" if training is None else f"{training.method}, seed {training.seed}, from {training.base_model}",
+        "trained on": "" if training is None else training.task,
+        "training settings": "" if training is None else in_words(training.details),
+        "data": f"{item.data.name}, {len(item.predictions):,} examples, {item.data.fingerprint[:16]}",
+        "metrics": in_words(item.metrics),
+    }
+    facts |= {
+        f"attack {name}": in_words({key: value for key, value in run.settings.items() if key != "name"})
+        for name, run in zip(item.attack_names, item.attacks, strict=True)
+    }
+    facts |= {"seed of samples and probes": str(item.seed), "made": item.created, "on": in_words(environment)}
+    told = {name: text for name, text in facts.items() if text}
+    return {"title": f"{report.name_of(item)} on {item.data.name}", "facts": told}
+
+
+# -------------------------------------------------------------------------------------------------------- charts
+
+
+def _plots(report: Report, group: Sequence[Evaluation], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The charts that the results of one set of examples allow."""
+    data, models = group[0].data.name, [name for name in names if name in {report.name_of(item) for item in group}]
+    plot: dict[str, Any] = {"models": models, "attacks": {}, "curves": [], "points": []}
+    tracks = {
+        label: [(name, *(100 * value for value in (one.value, *one.interval))) for name, one in of.items() if one.total]
+        for label, of in charts.shares(report, group).items()
+    }
+    baseline = 100 * group[0].majority_baseline
+    plots = [{**plot, "kind": "tracks", "title": f"Accuracy on {data}", "tracks": tracks, "baseline": baseline}]
+    if curves := charts.curves(report, group):
+        patterns = {name: number % 4 for number, name in enumerate(dict.fromkeys(one.attack for one in curves))}
+        top = max(1.0, math.log10(curves[0].points[-1][0]))
+        plots.append(
+            {
+                **plot,
+                "kind": "curves",
+                "title": f"Accuracy on {data} against queries per example",
+                "axes": ("queries per example", "accuracy %"),
+                "x_ticks": [(_x(power / top), f"{10**power:,}") for power in range(int(top) + 1)],
+                "y_ticks": [(_y(tick / 100), tick) for tick in TICKS],
+                "attacks": patterns,
+                "curves": [
+                    {
+                        "model": one.model,
+                        "pattern": patterns[one.attack],
+                        "title": f"{one.model}, {one.attack}: {100 * one.points[-1][1]:.1f}",
+                        "points": " ".join(f"{_x(math.log10(asked) / top):.1f},{_y(y):.1f}" for asked, y in one.points),
+                    }
+                    for one in curves
+                ],
+            }
+        )
+    if len(pairs := charts.tradeoff(report, group)) > 2:
+        plots.append(
+            {
+                **plot,
+                "kind": "points",
+                "title": f"Clean against hardest accuracy on {data}",
+                "axes": ("clean accuracy %", "hardest attack %"),
+                "x_ticks": [(_x(tick / 100), tick) for tick in TICKS],
+                "y_ticks": [(_y(tick / 100), tick) for tick in TICKS],
+                "points": [
+                    {
+                        "model": one.model,
+                        "title": f"{one.model}: clean {one.clean}, {one.condition} {one.hard}",
+                        "x": [_x(value) for value in (one.clean.value, *one.clean.interval)],
+                        "y": [_y(value) for value in (one.hard.value, *one.hard.interval)],
+                    }
+                    for one in pairs
+                    if one.hard.total
+                ],
+            }
+        )
+    return plots
+
+
+def _x(share: float) -> float:
+    return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+
+def _y(share: float) -> float:
+    return round(TOP + (1 - share) * (HEIGHT - TOP - BOTTOM), 1)

@@ -32,7 +32,7 @@ class Row:
 
 def rows(report: Report) -> list[Row]:
     """The main table, by data set, then model, then condition; groups stand below the clean answers."""
-    compared = {(item.data, item.model, item.condition): item for item in report.comparisons}
+    compared = {(item.data, item.model, item.condition): item for item in report.comparisons if item.seeds == 1}
     found = []
     for evaluation in sorted(report.evaluations, key=lambda item: _order(report, item)):
         data, model = evaluation.data.name, report.name_of(evaluation)
@@ -94,11 +94,15 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{100 * attack.success.value:.1f}" if attack and attack.success.total else "",
         f"{attack.queries_mean:.0f}" if attack else "",
         f"{100 * attack.words_changed:.1f}" if attack and attack.words_changed is not None else "",
-        f"{100 * other.difference:+.1f} [{100 * other.interval[0]:+.1f}, {100 * other.interval[1]:+.1f}]"
-        if other
-        else "",
+        points(other) if other else "",
         p_text(other.p_adjusted) if other else "",
     )
+
+
+def points(item: Comparison) -> str:
+    """A difference in points with its interval."""
+    low, high = (100 * bound for bound in item.interval)
+    return f"{100 * item.difference:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def p_text(p: float) -> str:
@@ -176,8 +180,10 @@ def markdown(report: Report) -> str:
     )
     parts += [f"- {escape(name)}: majority baseline {100 * value:.1f}" for name, value in baselines(report).items()]
     if report.spreads:
-        heading = ("method", "data", "condition", "seeds", "mean", "standard deviation", "each")
-        parts += ["## Over training seeds", _table(heading, [_spread_cells(item) for item in report.spreads])]
+        heading = ("method", "data", "condition", "seeds", "mean", "standard deviation", "95%", "each")
+        parts += ["## Over training seeds", _table(heading, [spread_cells(item) for item in report.spreads])]
+        if methods := [item for item in report.comparisons if item.seeds > 1]:
+            parts += ["## Methods over seeds and examples", _table(METHODS, [_method_cells(item) for item in methods])]
     raised = [(check.flag, check.subject, check.evidence, check.settle) for check in report.flags]
     parts.append("## Reliability flags")
     parts.append(_table(("flag", "where", "evidence", "what to run"), raised) if raised else "None raised.")
@@ -187,9 +193,16 @@ def markdown(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _spread_cells(spread: SeedSpread) -> tuple[str, ...]:
-    found = spread.accuracy
-    each = ", ".join(f"{100 * value:.1f}" for value in found.values)
+METHODS = ("method", "against", "data", "condition", "seeds", "n", "difference [95%]", "p (Holm)")
+
+
+def _method_cells(item: Comparison) -> tuple[str, ...]:
+    counts = (str(item.seeds), str(item.total))
+    return (item.model, item.reference, item.data, item.condition, *counts, points(item), p_text(item.p_adjusted))
+
+
+def spread_cells(spread: SeedSpread) -> tuple[str, ...]:
+    found, mean = spread.accuracy, spread.interval
     return (
         spread.method,
         spread.data,
@@ -197,7 +210,8 @@ def _spread_cells(spread: SeedSpread) -> tuple[str, ...]:
         str(len(found.values)),
         f"{100 * found.mean:.1f}",
         f"{100 * found.std:.1f}" if found.std is not None else "",
-        each,
+        f"[{100 * max(0.0, mean.low):.1f}, {100 * min(1.0, mean.high):.1f}]",
+        ", ".join(f"{100 * value:.1f}" for value in found.values),
     )
 
 

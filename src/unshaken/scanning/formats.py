@@ -9,10 +9,10 @@ from xml.sax.saxutils import quoteattr
 
 from unshaken.display import visible
 from unshaken.evaluation.environment import version
+from unshaken.pages import TOOL_PAGE, render, render_part
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-TOOL_PAGE = "https://pypi.org/project/unshaken/"
 
 
 def shown(text: str) -> str:
@@ -121,54 +121,18 @@ def _uri(name: str) -> str:
     return quote(name)
 
 
-STYLE = """
-:root{color-scheme:light dark;--line:#8884;--bad:#b3261e;--good:#146c2e}
-@media(prefers-color-scheme:dark){:root{--bad:#ff8a80;--good:#7ddc93}}
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
-th,td{text-align:right;padding:.3rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}
-th:first-child,td:first-child{text-align:left}.bar{display:inline-block;width:5rem;height:.6rem;background:var(--line)}
-.bar i{display:block;height:100%;background:var(--good)}summary{cursor:pointer;padding:.3rem 0}
-.before{color:var(--good)}.after{color:var(--bad);overflow-wrap:anywhere}small{opacity:.75}
-"""
-
-
 def page(result: ScanResult) -> str:
     """One self-contained page: the sentence, the table, and the broken texts of each family."""
-    details = "".join(map(_details, result.families))
-    title = f"Scan of {visible(result.victim)}"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1><p><b>{escape(visible(result.sentence()))}</b></p>"
-        f"{table(result)}<h2>Texts that changed the answer</h2>{details}"
-        f"<p><small>{result.examples} examples of {escape(visible(result.data))}; unshaken {version('unshaken')}, "
-        f'<a href="{TOOL_PAGE}">what this is</a></small></p></body></html>\n'
+    return render(
+        "scanning/page.html",
+        title=f"Scan of {result.victim}",
+        result=result,
+        headings=HEADINGS,
+        cells={family.name: cells(family) for family in result.families},
+        shown=shown,
     )
 
 
 def table(result: ScanResult) -> str:
-    head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
-    rows = "".join(_row(family) for family in result.families)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def _row(family: FamilyResult) -> str:
-    name, *rest = map(escape, cells(family))
-    rest[0] = f'<span class="bar"><i style="width:{100 * family.kept_share:.0f}%"></i></span> {rest[0]}'
-    values = "".join(f"<td>{cell}</td>" for cell in rest)
-    return f'<tr><td title="{escape(family.title)}">{name}</td>{values}</tr>'
-
-
-def _details(family: FamilyResult) -> str:
-    if not family.broken:
-        return f"<p>{escape(family.name)}: none.</p>"
-    summary = f"<b>{escape(family.name)}</b>: {escape(family.title)} ({len(family.broken)} shown)"
-    return f"<details><summary>{summary}</summary><ul>{''.join(map(_item, family.broken))}</ul></details>"
-
-
-def _item(item: Broken) -> str:
-    before, after = (escape(shown(" | ".join(texts))) for texts in (item.before, item.after))
-    answer = f"now {escape(visible(item.answer))}, {item.confidence:.0%}{', by search' if item.by_search else ''}"
-    texts = f'<span class="before">{before}</span><br><span class="after">{after}</span>'
-    return f"<li>{texts}<br><small>{answer}</small></li>"
+    """For notebooks: the table alone."""
+    return render_part("pages/parts.html", "bare_table", "scan", HEADINGS, [cells(one) for one in result.families])

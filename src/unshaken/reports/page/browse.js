@@ -12,6 +12,12 @@
   let matches = [];
   let page = 0;
 
+  // Whether a person would still give a broken text its true label: "kept" or "changed", by what the text is.
+  const STORE = `unshaken ratings ${document.title} ${data.key}`;
+  let ratings = {};
+  let isRating = false;
+  try { ratings = JSON.parse(localStorage.getItem(STORE) ?? "{}"); } catch { /* no store for pages opened from a file */ }
+
   function element(tag, className, text) {
     const node = document.createElement(tag);
     if (className) node.className = className;
@@ -91,7 +97,8 @@
     const turn = element("span", "turn");
     const right = labelName(row, item[LABEL]);
     const said = labelName(row, row[PREDICTION]);
-    turn.append("true: ", element("b", "", right), row[OUTCOME] === "success" ? " → now: " : " · answer: ", element("b", "", said));
+    turn.append("true: ", element("b", "", right));
+    if (!isRating) turn.append(row[OUTCOME] === "success" ? " → now: " : " · answer: ", element("b", "", said));
     top.append(turn);
     const texts = item.slice(TEXTS);
     const before = row[CHANGE]?.from ?? texts;
@@ -107,9 +114,74 @@
     end.append(element("span", "facts", facts(row, item, set)), element("span", "spacer"));
     if (row[CHANGE]) end.append(copyButton("Copy original", before), copyButton("Copy adversarial", after));
     else end.append(copyButton("Copy text", texts));
+    if (isRating && row[OUTCOME] === "success") end.append(...rateButtons(row, node));
     node.append(end);
     return node;
   }
+
+  const ratingKey = (row) => JSON.stringify([row[SET], row[MODEL], row[CONDITION], row[EXAMPLE]]);
+
+  function rateButtons(row, node) {
+    const buttons = [["kept", "Meaning kept"], ["changed", "Meaning changed"]].map(([verdict, text]) => {
+      const button = element("button", "", text);
+      button.type = "button";
+      button.addEventListener("click", () => rate(ratings[ratingKey(row)] === verdict ? undefined : verdict));
+      return [verdict, button];
+    });
+    const mark = () => { for (const [verdict, button] of buttons) button.setAttribute("aria-pressed", ratings[ratingKey(row)] === verdict); };
+    const rate = (verdict) => {
+      if (verdict) ratings[ratingKey(row)] = verdict; else delete ratings[ratingKey(row)];
+      try { localStorage.setItem(STORE, JSON.stringify(ratings)); } catch { /* kept until the page is left */ }
+      mark();
+      tally();
+    };
+    mark();
+    node.rate = rate;
+    return buttons.map(([, button]) => button);
+  }
+
+  // All broken texts with what was said of them.
+  function rated() {
+    return data.rows.filter((row) => row[OUTCOME] === "success").map((row) => ({
+      model: data.models[row[MODEL]], data: data.sets[row[SET]].name, attack: data.conditions[row[CONDITION]], id: example(row)[ID],
+      label: labelName(row, example(row)[LABEL]), answer: labelName(row, row[PREDICTION]), meaning: ratings[ratingKey(row)] ?? "",
+      text: example(row).slice(TEXTS).map((text, column) => replaced(text, row[CHANGE]?.edits[column] ?? [])).join("\n"),
+    }));
+  }
+
+  function tally() {
+    const counts = new Map();
+    for (const item of rated()) {
+      const key = data.models.length > 1 ? `${item.attack} on ${item.model}` : item.attack;
+      const count = counts.get(key) ?? { broken: 0, kept: 0, changed: 0 };
+      count.broken += 1;
+      if (item.meaning) count[item.meaning] += 1;
+      counts.set(key, count);
+    }
+    const parts = [...counts].map(([key, { broken, kept, changed }]) => `${key}: ${kept} valid of ${kept + changed} rated (${broken} broken)`);
+    byId("tally").textContent = parts.join(" · ") || "Nothing was broken, so there is nothing to rate.";
+  }
+
+  function download(name, type, text) {
+    const link = element("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  // A spreadsheet runs what starts like a formula, unless an apostrophe stands before it.
+  const cell = (value) => `"${String(value).replace(/^[=+\-@\t\r\n＝＋－＠]/, "'$&").replace(/"/g, '""')}"`;
+  const COLUMNS = ["model", "data", "attack", "id", "label", "answer", "meaning", "text"];
+  byId("export-json").addEventListener("click", () => download("ratings.json", "application/json", JSON.stringify(rated(), null, 1)));
+  byId("export-csv").addEventListener("click", () =>
+    download("ratings.csv", "text/csv", [COLUMNS, ...rated().map((item) => COLUMNS.map((name) => item[name]))].map((row) => row.map(cell).join(",")).join("\r\n")));
+  byId("rate").addEventListener("click", () => {
+    isRating = !isRating;
+    byId("rate").setAttribute("aria-pressed", isRating);
+    byId("ratings").hidden = !isRating;
+    if (isRating) { controls.outcome.value = "success"; filter(); tally(); } else show();
+  });
 
   function facts(row, item, set) {
     const probability = (value) => value.toFixed(3);
@@ -117,6 +189,7 @@
     if (data.sets.length > 1) parts.push(set.name);
     if (data.models.length > 1) parts.push(data.models[row[MODEL]]);
     if (item[GROUP] !== null) parts.push(item[GROUP]);
+    if (isRating) return parts.join(" · ");
     if (row[AFTER] !== null) parts.push(`probability of the true label ${probability(row[BEFORE])} → ${probability(row[AFTER])}`);
     else if (row[BEFORE] !== null) parts.push(`${row[QUERIES] === null ? "confidence" : "probability of the true label"} ${probability(row[BEFORE])}`);
     if (row[QUERIES] !== null) parts.push(`${row[QUERIES].toLocaleString("en")} queries`);
@@ -205,6 +278,7 @@
     if (event.key === "/") { event.preventDefault(); controls.search.focus(); }
     else if (event.key === "n" && !byId("next").disabled) turn(1);
     else if (event.key === "p" && !byId("previous").disabled) turn(-1);
+    else if (isRating && /^[012]$/.test(event.key)) document.activeElement?.closest("#list > li")?.rate?.([undefined, "kept", "changed"][event.key]);
     else if (event.key === "j" || event.key === "k") {
       const cards = [...byId("list").children];
       const here = cards.indexOf(document.activeElement?.closest("#list > li"));
@@ -212,6 +286,7 @@
       if (next) { next.focus(); next.scrollIntoView({ block: "nearest" }); }
     }
   });
+  byId("rate").hidden = !present.has("success");
   if (present.has("success")) controls.outcome.value = "success";
   filter();
 })();

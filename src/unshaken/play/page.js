@@ -1,0 +1,46 @@
+"use strict";
+const known = JSON.parse(document.getElementById("data").textContent), token = new URLSearchParams(location.search).get("token"), $ = (id) => document.getElementById(id);
+const make = (tag, className, text) => { const item = document.createElement(tag); if (className) item.className = className; if (text) item.textContent = text; return item; };
+for (const name of known.attacks) $("attack").append(new Option(name));
+
+class Panel {
+  constructor(model) {
+    this.model = model; this.steps = []; this.source = null;
+    this.box = make("section", "panel"); this.box.setAttribute("aria-label", model);
+    this.said = make("p", "said"); this.said.setAttribute("aria-live", "polite");
+    this.bar = make("progress"); this.bar.max = 1; this.bar.value = 0; this.bar.setAttribute("aria-label", "probability of the first answer");
+    this.note = make("p", "muted note"); this.range = make("input"); this.range.type = "range"; this.range.min = 0; this.range.max = 0;
+    this.range.setAttribute("aria-label", "step"); this.range.oninput = () => this.show(+this.range.value);
+    this.copy = make("button", "", "Copy"); this.copy.type = "button"; this.copy.onclick = () => navigator.clipboard.writeText(this.steps[+this.range.value]?.text ?? "");
+    this.box.append(make("h2", "", model), this.said, this.bar, this.note, this.range, this.copy); $("panels").append(this.box);
+  }
+  start(text, attack) {
+    this.stop(); this.steps = []; this.note.textContent = "asking ..."; this.note.className = "muted note";
+    const query = new URLSearchParams({ token, model: this.model, attack, text });
+    this.source = new EventSource("/attack?" + query);
+    this.source.onmessage = (event) => this.hear(JSON.parse(event.data));
+    this.source.onerror = () => { this.stop(); done(); };
+  }
+  hear(step) {
+    if (step.kind === "error") { this.note.textContent = step.message; this.stop(); done(); return; }
+    if (step.kind === "start") { this.labels = step.labels; this.label = step.label; }
+    this.steps.push(step); this.range.max = this.steps.length - 1; this.range.value = this.steps.length - 1; this.show(this.steps.length - 1);
+    if (step.kind === "end") { this.stop(); done(); }
+  }
+  show(index) {
+    const step = this.steps[index]; if (!step) return;
+    this.said.replaceChildren(...step.parts.flatMap((part) => part.was === undefined ? [part.text] : [make("del", "", part.was), make("ins", "", part.text)]));
+    this.bar.value = step.probabilities[this.label];
+    const name = (label) => this.labels[label] ?? "class " + label, share = (100 * step.probabilities[step.answer]).toFixed(0) + "%";
+    const end = step.kind === "end" ? (step.flipped ? "Turned around: " : "Held: ") : "";
+    this.note.textContent = `${end}${name(step.answer)} (${share}), ${step.asked} texts asked`;
+    this.note.className = "note " + (step.kind !== "end" ? "muted" : step.flipped ? "flipped" : "held");
+  }
+  stop() { if (this.source) this.source.close(); this.source = null; }
+}
+const panels = known.models.map((model) => new Panel(model));
+const done = () => { const running = panels.some((panel) => panel.source); $("run").disabled = running; $("stop").disabled = !running; };
+const attack = () => { const text = $("text").value.trim(); if (!text) { $("text").focus(); return; } for (const panel of panels) panel.start(text, $("attack").value); done(); };
+$("form").onsubmit = (event) => { event.preventDefault(); attack(); };
+$("text").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); attack(); } };
+$("stop").onclick = () => { for (const panel of panels) panel.stop(); done(); };
