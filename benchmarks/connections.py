@@ -3,6 +3,7 @@
     python benchmarks/connections.py                              # MiniLM-L6 from its wheel, on the CPU
     python benchmarks/connections.py --model PATH --device cuda   # any encoder of the table
     python benchmarks/connections.py --gradients                  # gradients of each mode against a converged solve
+    python benchmarks/connections.py --bars --device cuda         # the default connection, eager and as CUDA graphs
 
 Every configuration is timed in turn with the plain model (plain, A, plain, A, ...) and the median of the ratios is
 taken, so that a machine that slows down half-way does not change it. Residuals are measured after the timing, by one
@@ -12,6 +13,7 @@ more evaluation of each layer at its output: ||z - g(z)|| / ||g(z)||, worst exam
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import statistics
 from typing import Any
@@ -21,7 +23,7 @@ from harness import is_wanted, parser, peak_memory, prepare, save, seconds, text
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Connection, connect
-from unshaken.connections import Detached, Implicit, Phantom
+from unshaken.connections import Detached, Implicit, Phantom, captured
 from unshaken.connections.stability import layer_residuals
 from unshaken.solvers import Anderson, GradientDescent
 
@@ -123,6 +125,54 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def bars(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The default connection (Anderson 3, implicit) beside plain, each eager and captured, as ratios to eager plain.
+
+    Two settings: the batch that is asked for in float32, where launching kernels costs more than running them, and 256
+    texts in bfloat16, where memory does. Every repeat times all four in turn.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    plain = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
+    rows = []
+    for size, bf16 in ((arguments.batch, arguments.bf16), (256, True)):
+        setting = argparse.Namespace(**{**vars(arguments), "batch": size, "bf16": bf16})
+        batch = batch_of(tokenizer, texts_of(setting), setting)
+        connection = Connection(form="layer")
+        models = {name: copy.deepcopy(plain) for name in ("plain", "connected", "plain captured", "connected captured")}
+        with contextlib.ExitStack() as stack:
+            graphs = {}
+            for name, model in models.items():
+                if "connected" in name:
+                    connect(model, connection)
+                model.to(arguments.device)
+                if "captured" in name:
+                    graphs[name] = stack.enter_context(captured(model))
+            runners = {name: Runner(model, batch, setting) for name, model in models.items()}
+            for runner in runners.values():  # the second pass of a shape is captured, the third is the first replay
+                for _ in range(2):
+                    runner.infer(), runner.train()
+            for job in ("infer", "train"):
+                times: dict[str, list[float]] = {name: [] for name in runners}
+                for _ in range(arguments.repeats):
+                    for name, runner in runners.items():
+                        times[name].append(seconds(getattr(runner, job), arguments.device))
+                base = times["plain"]
+                for name, found in times.items():
+                    ratio = statistics.median(a / b for a, b in zip(found, base, strict=True))
+                    milliseconds = 1000 * statistics.median(found)
+                    rows.append({"batch": size, "bf16": bf16, "job": job, "model": name, "ratio": ratio})
+                    rows[-1]["milliseconds"] = milliseconds
+                    how = f", replayed {graphs[name].replays}, eager {graphs[name].eager}" if name in graphs else ""
+                    kind = "bf16" if bf16 else "fp32"
+                    print(
+                        f"batch {size:3d} {kind} {job:5s} {name:18s} {ratio:6.2f}x eager plain "
+                        f"({milliseconds:7.2f} ms{how})",
+                        flush=True,
+                    )
+            save(arguments, rows)
+    return rows
+
+
 def gradients_of(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of the loss: of the encoder's weights, and at the words."""
     model.eval()
@@ -159,9 +209,12 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--layers", nargs="+", default=["all"])
     options.add_argument("--gradients", action="store_true", help="quality of gradients instead of cost")
+    options.add_argument("--bars", action="store_true", help="the default connection, eager and captured")
     arguments = options.parse_args()
     prepare(arguments)
-    if arguments.gradients:
+    if arguments.bars:
+        bars(arguments)
+    elif arguments.gradients:
         compare_gradients(arguments)
     else:
         measure(arguments)

@@ -11,6 +11,7 @@ from torch import Tensor
 from table import solvers
 from unshaken import UnshakenError
 from unshaken.solvers import SOLVERS, Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
+from unshaken.solvers.base import looking_later
 
 
 def affine(batch: int = 4, features: int = 6, scale: float = 0.25, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -248,3 +249,75 @@ def test_anderson_is_scale_invariant():
     small = solver(apply(matrix, offset), torch.zeros_like(offset)).z
     large = solver(apply(matrix, offset * 1e6), torch.zeros_like(offset)).z
     torch.testing.assert_close(large / 1e6, small, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["quick", "guarded"])
+@pytest.mark.parametrize(
+    ("steps", "window", "damping"), [(2, 5, 1.0), (3, 5, 1.0), (3, 5, 0.7), (7, 3, 1.0), (6, 5, 1.0)]
+)
+def test_anderson_is_its_least_squares_problem(grad, steps, window, damping):
+    """Shares by `lstsq` on the differences to the newest residual; the second example has two tokens of padding."""
+    torch.manual_seed(0)
+    weight, offset = 0.3 * torch.randn(4, 4).double(), torch.randn(2, 5, 4).double()
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+
+    def g(z: Tensor) -> Tensor:
+        return torch.tanh(z @ weight) + z.roll(1, dims=1) / 3 + offset
+
+    def mixed(points: list[Tensor]) -> Tensor:
+        points = points[-window:]
+        images = [g(z) for z in points]
+        new = []
+        for row in range(2):
+            residuals = [((b - a) * mask[..., None])[row].flatten() for a, b in zip(points, images, strict=True)]
+            shares = torch.zeros(0).double()
+            if len(points) > 1:
+                differences = torch.stack([r - residuals[-1] for r in residuals[:-1]], dim=1)
+                shares = -torch.linalg.lstsq(differences, residuals[-1][:, None]).solution[:, 0]
+            shares = torch.cat([shares, 1 - shares.sum()[None]])
+            mean, image = (
+                sum(share * z[row] for share, z in zip(shares, items, strict=True)) for items in (points, images)
+            )
+            new.append(mean + damping * (image - mean))
+        return torch.stack(new)
+
+    points = [torch.zeros(2, 5, 4).double()]
+    for _ in range(steps):
+        points.append(mixed(points))
+    with torch.set_grad_enabled(grad):
+        found = Anderson(steps=steps, window=window, damping=damping, ridge=0.0)(g, points[0], mask)
+    torch.testing.assert_close(found.z.detach(), points[-1], rtol=1e-6, atol=1e-6)
+
+
+def test_the_quick_loop_is_the_guarded_one_where_nothing_diverges():
+    torch.manual_seed(0)
+    weight, offset = 0.4 * torch.randn(6, 6), torch.randn(3, 5, 6)
+    mask = torch.ones(3, 5)
+    mask[1, 3:] = 0
+
+    def g(z: Tensor) -> Tensor:
+        return torch.tanh(z @ weight) + offset
+
+    for solver in (Anderson(steps=3), Anderson(steps=9, window=4), FixedPoint(steps=5), Broyden(steps=4)):
+        guarded = solver(g, torch.zeros(3, 5, 6), mask)
+        with torch.no_grad():
+            quick = solver(g, torch.zeros(3, 5, 6), mask)
+        torch.testing.assert_close(quick.z, guarded.z, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(quick.residual, guarded.residual, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", [FixedPoint(steps=9), Anderson(steps=6), Broyden(steps=6), NewtonKrylov(steps=3)])
+def test_a_solve_that_is_looked_at_later_leaves_flags_and_its_best_iterate(solver):
+    """Row 0 explodes, row 1 is NaN from the start, row 2 becomes NaN, row 3 is easy."""
+
+    def g(z: Tensor) -> Tensor:
+        broken = torch.where(z[2:3] > 0.5, torch.full_like(z[2:3], math.nan), z[2:3] + 0.6)
+        return torch.cat([z[:1] ** 3 * 40 + 30, torch.full_like(z[1:2], math.nan), broken, 0.1 * z[3:] + 1])
+
+    with torch.no_grad(), looking_later() as flags:
+        solution = solver(g, torch.zeros(4, 1, dtype=torch.float64))
+    assert torch.isfinite(solution.z).all()
+    assert solution.diverged.tolist() == [True, True, solver.name != "newton-krylov", False]
+    assert len(flags) == 1
+    assert torch.equal(flags[0], solution.diverged)
+    torch.testing.assert_close(solution.z[3], torch.full((1,), 1 / 0.9, dtype=torch.float64), rtol=1e-3, atol=1e-3)

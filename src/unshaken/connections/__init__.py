@@ -10,6 +10,7 @@ from unshaken.connections.backbones import BACKBONES
 from unshaken.connections.checks import check
 from unshaken.connections.connection import Connection
 from unshaken.connections.gradients import GRADIENTS, Detached, Implicit, Phantom, Unrolled
+from unshaken.connections.graphs import captured
 from unshaken.connections.layer import SolveRecord
 from unshaken.connections.surgery import connect, connection_of, disconnect, solve_records
 from unshaken.errors import UnshakenError
@@ -71,6 +72,7 @@ __all__ = [
     "Phantom",
     "SolveRecord",
     "Unrolled",
+    "captured",
     "check",
     "connect",
     "connection_of",

@@ -8,7 +8,7 @@ attributes of this module (`ConnectedBertLayer`, ...), which is what pickle need
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from unshaken.connections.backbones import BACKBONES, backbone_of, decoder_of, parse_layers, stacks_of
 from unshaken.connections.connection import Connection
 from unshaken.connections.layer import ConnectedLayer, class_of, see_decoded_tokens
+from unshaken.connections.looking import look_once
 
 _PREFIX = "Connected"
 
@@ -64,7 +65,11 @@ def connected_class(plain: Any) -> type:
         if getattr(config, "connection", None) is not None:
             attach(self, Connection.from_dict(config.connection))
 
-    body = {"config_class": config_class, "unshaken_plain_class": plain, "__init__": __init__}
+    @wraps(plain.forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return look_once(self, lambda: plain.forward(self, *args, **kwargs))
+
+    body = {"config_class": config_class, "unshaken_plain_class": plain, "__init__": __init__, "forward": forward}
     return _publish(_PREFIX + plain.__name__, (plain,), {**body, "__annotations__": {"config": config_class}})
 
 

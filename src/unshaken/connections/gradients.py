@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from unshaken.errors import UnshakenError
 from unshaken.solvers import Anderson, Solution, Solver
-from unshaken.solvers.base import Map
+from unshaken.solvers.base import Map, looking_later
 
 # Steps of the default backward solve: few, and on pretrained MiniLM enough for gradients of weights and of words with a
 # cosine above 0.8 (layer form) or 0.5 (increment form, which is much harder) to those of a converged solve, by
@@ -39,6 +40,9 @@ class Problem(Protocol):
 
     def g(self, z: Tensor, *, inner: bool = False) -> Tensor:
         """The right-hand side; `inner` marks the evaluations of a solver."""
+
+    def solving(self) -> AbstractContextManager[None]:
+        """Open while a solver evaluates g."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,8 @@ def _plain_solve(problem: Problem, solver: Solver, guess: Tensor | None = None) 
     with torch.no_grad(), _kept():
         if guess is None:
             guess = problem.explicit() if solver.starts_explicit else problem.first_guess()
-        return solver(_inner(problem), guess.detach(), problem.mask)
+        with problem.solving():
+            return solver(_inner(problem), guess.detach(), problem.mask)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +112,8 @@ class Unrolled(Gradient):
 
     def solve(self, problem: Problem, solver: Solver) -> tuple[Tensor, Solution]:
         guess = problem.explicit() if solver.starts_explicit else problem.first_guess()
-        solution = solver(_inner(problem), guess, problem.mask)
+        with problem.solving():
+            solution = solver(_inner(problem), guess, problem.mask)
         return solution.z, solution
 
 
@@ -276,7 +282,8 @@ class _ApplyInverse(torch.autograd.Function):
         operator = ctx.operator
         # Defences run backward in the middle of a step, where autocast would round the solver's own products.
         with torch.autocast(v.device.type, enabled=False):
-            with torch.no_grad():
+            # Nobody could run a backward pass again: a solve that diverges leaves its best iterate, unseen.
+            with torch.no_grad(), looking_later():
                 image = operator.image()
                 u = operator.solver(lambda u: operator.pull(image, u, v, differentiable=False), v.detach()).z
             if torch.is_grad_enabled() and ctx.only_once:

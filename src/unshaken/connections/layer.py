@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from unshaken.connections.capture import one_capture
 from unshaken.connections.connection import Connection
 from unshaken.connections.gradients import solve_for_words
-from unshaken.errors import IncompatibleModelError
+from unshaken.errors import IncompatibleModelError, UnshakenError
 from unshaken.solvers import Solution
 from unshaken.word_gradients import are_wanted
 
@@ -83,6 +83,9 @@ class LayerEquation:
     def increment(self, x: Tensor, layer_of_x: Tensor) -> Tensor:
         """f(x)."""
         return layer_of_x if self.form == "layer" else layer_of_x - x
+
+    def solving(self) -> contextlib.AbstractContextManager[None]:
+        return self.dropout.solving()
 
     def first_guess(self) -> Tensor:
         return self.h
@@ -279,36 +282,58 @@ class _Dropout:
 
     def __init__(self, layer: nn.Module, mode: str, device: torch.device) -> None:
         self.layer, self.mode, self.device = layer, mode, device
-        self.start: Tensor | None = None
+        self.is_drawn = False
+        self.start: Tensor | None = None  # of the random stream, where the mask was drawn
 
-    def _get(self) -> Tensor:
-        return torch.cuda.get_rng_state(self.device) if self.device.type == _CUDA else torch.get_rng_state()
-
-    def _set(self, state: Tensor) -> None:
-        if self.device.type == _CUDA:
-            torch.cuda.set_rng_state(state, self.device)
-        else:
-            torch.set_rng_state(state)
+    @contextlib.contextmanager
+    def solving(self) -> Iterator[None]:
+        """Open around a solver's evaluations, once for all of them: where dropout is off inside, it is off here."""
+        if not self.layer.training or self.mode != "off":
+            yield
+            return
+        modules = [module for module in self.layer.modules() if module.training]
+        try:
+            for module in modules:
+                module.training = False
+            yield
+        finally:
+            for module in modules:
+                module.training = True
 
     @contextlib.contextmanager
     def replayed(self, *, inner: bool) -> Iterator[None]:
-        if not self.layer.training or self.mode == "resample":
+        if not self.layer.training or self.mode == "resample" or (self.mode == "off" and inner):
             yield
-        elif self.mode == "off" and inner:
-            modules = [module for module in self.layer.modules() if module.training]
-            self.layer.eval()
-            try:
-                yield
-            finally:
-                for module in modules:
-                    module.training = True
+        elif not self.is_drawn:
+            self.is_drawn = True
+            if not _is_being_captured(self.device):  # a graph's stream of random numbers has no state to keep
+                self.start = random_state(self.device)
+            yield
         elif self.start is None:
-            self.start = self._get()
-            yield
+            raise UnshakenError(
+                "a CUDA graph cannot draw one dropout mask twice: use inner_dropout='off' or 'resample'"
+            )
         else:
-            now = self._get()
-            self._set(self.start)
+            now = random_state(self.device)
+            set_random_state(self.start, self.device)
             try:
                 yield
             finally:
-                self._set(now)  # also right in backward, where a recomputation must not disturb the stream
+                set_random_state(
+                    now, self.device
+                )  # also in backward, where a recomputation must not disturb the stream
+
+
+def _is_being_captured(device: torch.device) -> bool:
+    return device.type == _CUDA and torch.cuda.is_current_stream_capturing()
+
+
+def random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == _CUDA else torch.get_rng_state()
+
+
+def set_random_state(state: Tensor, device: torch.device) -> None:
+    if device.type == _CUDA:
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

@@ -201,6 +201,7 @@ def _main_states(model: nn.Module, batch: Batch, scale: float, seed: int) -> lis
     states: list[Tensor] = []
 
     def move(module: nn.Module, inputs: Any, embeddings: Tensor) -> Tensor:
+        states.clear()  # a pass in which a solve diverged is run again
         noise = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(seed)).to(embeddings)
         return embeddings + scale * noise * (size(embeddings, None) / size(noise, None)).reshape(-1, 1, 1)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, History, IterativeSolver, Map, expand
+from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, Solution, expand, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class Anderson(IterativeSolver):
     ridge: float = 1e-6
 
     name: ClassVar[str] = "anderson"
+    mixes_images: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,41 +51,122 @@ class Anderson(IterativeSolver):
 
     def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         memory.push(at)
-        if len(memory.residuals) == 1:
-            return at.z + self.damping * (at.image - at.z) if self.damping < 1 else at.image
-        shares = self._shares(memory.residuals)
-        mixed = combine(shares, memory.images)
-        if self.damping < 1:
-            mixed = torch.lerp(combine(shares, memory.points), mixed, self.damping)
-        return mixed
+        residuals = torch.stack(memory.residuals, dim=1)  # (batch, n, features), zero on padding
+        products = (residuals @ residuals.transpose(1, 2)).double()
+        return self._mixed(products, tuple(range(len(memory.images))), memory.points, memory.images)
 
-    def _shares(self, residuals: list[Tensor]) -> Tensor:
+    def _unguarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
+        """The shared loop with as few and as small operations as it takes.
+
+        Residuals lie in one tensor, and one product a step adds their inner products with the newest to the Gram
+        matrix, from which both the size of the newest and the shares are read. Padding is left out of the products, a
+        token at a time, so that nothing of the size of z is multiplied by the mask.
+        """
+        width, batch = min(self.window, self.steps), len(z0)
+        tokens = z0.shape[1] if z0.dim() > 2 or mask is not None else 1
+        residuals = z0.new_empty(width, *z0.shape)
+        by_token = residuals.view(width, batch * tokens, -1)
+        weights = None if mask is None else mask.to(z0.dtype)[:, None]  # (batch, 1, tokens)
+        products = z0.new_zeros(batch, width, width, dtype=torch.float64)
+        z, all_points, sizes, cost = z0, [], [], Cost()
+        points: list[Tensor] = []
+        images: list[Tensor] = []
+        order: tuple[int, ...] = ()  # the slots in use, oldest first
+        for step in range(self.steps):
+            image = g(z)
+            cost.evaluations += 1
+            slot = step % width
+            order = (*[used for used in order if used != slot], slot)
+            torch.sub(image, z, out=residuals[slot])
+            filled = len(order)
+            row = torch.bmm(by_token[:filled].transpose(0, 1), by_token[slot, :, :, None]).view(batch, tokens, filled)
+            row = row.sum(1) if weights is None else torch.bmm(weights, row)[:, 0]
+            products[:, slot, :filled] = row
+            sizes.append(row[:, slot])
+            if step == 0:
+                scale = size(image, mask)
+            all_points.append(z)
+            points, images = [*points, z][-width:], [*images, image][-width:]
+            z = self._mixed(products, order, points, images)
+        return self._judged(all_points, z, torch.stack(sizes).sqrt(), scale, cost)
+
+    def _mixed(self, products: Tensor, order: tuple[int, ...], points: list[Tensor], images: list[Tensor]) -> Tensor:
+        if len(order) == 1:
+            return torch.lerp(points[-1], images[-1], self.damping) if self.damping < 1 else images[-1]
+        shares = self._shares(products, order, torch.finfo(images[-1].dtype).eps).to(images[-1].dtype)
+        mixed = combine(shares, images)
+        return torch.lerp(combine(shares, points), mixed, self.damping) if self.damping < 1 else mixed
+
+    def _shares(self, products: Tensor, order: tuple[int, ...], eps: float) -> Tensor:
         """The w_i of older iterates that make ||r_n + sum_i w_i (r_i - r_n)|| smallest, per example. -> (batch, n - 1)
 
-        Solved for differences to the newest residual, so that the ridge pulls towards the plain step, not towards an
-        average over old iterates.
+        `products` (batch, width, width) holds <r_i, r_j> in the row of the later one. Solved for differences to the
+        newest residual, so that the ridge pulls towards the plain step, not towards an average over old iterates.
         """
-        newest = residuals[-1]
-        if len(residuals) == 2:  # one unknown: a quotient
-            difference = residuals[0] - newest
-            square = torch.linalg.vecdot(difference, difference)
-            bounded = square * (1 + self.ridge) + torch.finfo(square.dtype).tiny
-            share: Tensor = -torch.linalg.vecdot(difference, newest) / bounded
-            return share[:, None]
-        differences = torch.stack(residuals[:-1], dim=1) - newest[:, None]  # (batch, n - 1, features)
-        gram = differences @ differences.transpose(1, 2)
-        slope = differences @ newest[:, :, None]  # (batch, n - 1, 1)
-        diagonal = gram.diagonal(dim1=1, dim2=2)
-        ridge = (self.ridge + torch.finfo(gram.dtype).eps) * diagonal.mean(1, keepdim=True)
-        diagonal.add_(ridge + torch.finfo(gram.dtype).tiny)
-        # solve_ex does not look at the result, so a GPU is not made to wait; a bad solution is caught by the loop.
-        solved: Tensor = torch.linalg.solve_ex(gram, slope).result
-        return -solved.squeeze(-1)
+        count = len(order) - 1
+        system = products.flatten(1) @ _normal_equations(order, products.shape[1], self.ridge + eps, products.device)
+        tiny = torch.finfo(system.dtype).tiny  # equal residuals: nothing to mix
+        if count == 1:
+            square, slope = system[:, :1], system[:, 1:]
+            solved = slope / (square + tiny)
+        elif count == 2:  # Cramer's rule
+            (a, b, _, d), (u, v) = system[:, :4].unbind(1), system[:, 4:].unbind(1)
+            solved = torch.stack((d * u - b * v, a * v - b * u), dim=1) / (a * d - b * b + tiny)[:, None]
+        else:
+            gram = system[:, : count * count].reshape(-1, count, count)
+            gram = gram + tiny * torch.eye(count, dtype=gram.dtype, device=gram.device)
+            # solve_ex does not look at the result, so a GPU is not made to wait.
+            solved = torch.linalg.solve_ex(gram, system[:, count * count :, None]).result[:, :, 0]
+        return -torch.nan_to_num(solved, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@cache
+def _normal_equations(order: tuple[int, ...], width: int, ridge: float, device: torch.device) -> Tensor:
+    """What makes the Gram matrix of differences, ridge included, and the slope of inner products of residuals.
+
+    Both are linear in the products, so one small product makes them. (width^2, (n - 1)^2 + n - 1)
+    """
+    *older, newest = order
+    count = len(older)
+    unit = torch.eye(width * width, dtype=torch.float64)
+
+    def product(i: int, j: int) -> Tensor:
+        """Where <r_i, r_j> stands."""
+        later, earlier = (i, j) if order.index(i) > order.index(j) else (j, i)
+        return unit[later * width + earlier]
+
+    size = product(newest, newest)
+    gram = [[product(i, j) - product(i, newest) - product(j, newest) + size for j in older] for i in older]
+    mean = torch.stack([gram[i][i] for i in range(count)]).mean(0)
+    for i in range(count):
+        gram[i][i] = gram[i][i] + ridge * mean
+    slope = [product(i, newest) - size for i in older]
+    return torch.stack([*(entry for row in gram for entry in row), *slope], dim=1).to(device)
+
+
+@dataclass
+class History:
+    """The last `window` iterates of a solve."""
+
+    window: int
+    points: list[Tensor] = field(default_factory=list)
+    images: list[Tensor] = field(default_factory=list)
+    residuals: list[Tensor] = field(default_factory=list)  # (batch, features)
+
+    def push(self, at: Evaluation) -> None:
+        self.points.append(at.z)
+        self.images.append(at.image)
+        self.residuals.append(at.difference)
+        for items in (self.points, self.images, self.residuals):
+            del items[: -self.window]
 
 
 def combine(shares: Tensor, tensors: list[Tensor]) -> Tensor:
     """t_n + sum_i shares[:, i] * (t_i - t_n). (batch, n - 1), n x (batch, ...) -> (batch, ...)"""
-    newest = total = tensors[-1]
+    newest = tensors[-1]
+    if len(tensors) == 2:
+        return torch.lerp(newest, tensors[0], expand(shares[:, 0], newest))
+    total = newest * expand(1 - shares.sum(1), newest)
     for index, tensor in enumerate(tensors[:-1]):
-        total = torch.addcmul(total, expand(shares[:, index], tensor), tensor - newest)
+        total = torch.addcmul(total, expand(shares[:, index], tensor), tensor)
     return total

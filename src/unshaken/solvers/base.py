@@ -7,10 +7,12 @@ iterate and takes ever smaller damped steps from there. No example sees another,
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -69,6 +71,7 @@ class Solver(ABC):
     name: ClassVar[str]
     starts_explicit: ClassVar[bool] = False  # whether the first guess is the explicit Euler step, not the input
     needs_vjp: ClassVar[bool] = False
+    mixes_images: ClassVar[bool] = False  # whether proposals are finite wherever images are
 
     def __post_init__(self) -> None:
         if self.steps < 0 or self.tolerance < 0 or self.growth <= 1:
@@ -103,6 +106,10 @@ class IterativeSolver(Solver):
         if self.tolerance > 0 or torch.is_grad_enabled():
             return self._guarded(g, z0, mask)
         quick = self._unguarded(g, z0, mask)
+        looks = _looks.get()
+        if looks is not None:
+            looks.append(quick.diverged)
+            return quick
         if not bool(quick.diverged.any()):
             return quick
         again = self._guarded(g, z0, mask)  # rare: what was spent in vain is counted too
@@ -121,19 +128,32 @@ class IterativeSolver(Solver):
             cost.evaluations += 1
             points.append(z)
             difference = masked(image - z, mask)
-            residual = torch.linalg.vector_norm(difference, dim=1)
-            sizes.append(residual)
+            sizes.append(torch.linalg.vector_norm(difference, dim=1))
             if scale is None:
                 scale = size(image, mask)
-            z = self.propose(g, Evaluation(z, image, difference, residual), mask, memory, cost)
-        residuals = torch.stack(sizes) / scale.clamp_min(torch.finfo(z.dtype).tiny)  # type: ignore[union-attr]
-        best = residuals.cummin(0).values
-        bad = ~(residuals <= best * self.growth).all(0) | ~torch.isfinite(z.flatten(1).sum(1))  # NaN compares false
-        worsened = residuals[-1] > best[-1]
-        if bool(worsened.any()):  # the next step from a worse iterate was never checked: keep the best one
-            for point, residual in zip(points, residuals, strict=True):
-                z = select(worsened & (residual == best[-1]), point, z)
-        return Solution(z, best[-1], bad, cost.evaluations)
+            z = self.propose(g, Evaluation(z, image, difference, sizes[-1]), mask, memory, cost)
+        assert scale is not None  # there is at least one step
+        return self._judged(points, z, torch.stack(sizes), scale, cost)
+
+    def _judged(self, points: list[Tensor], z: Tensor, sizes: Tensor, scale: Tensor, cost: Cost) -> Solution:
+        """The last proposal, or the best point where the last one was worse: chosen on the device, without a look.
+
+        `sizes` (steps, batch) are those of the differences at `points`, `scale` (batch,) what they are relative to.
+        """
+        residuals = torch.nan_to_num(sizes / scale.clamp_min(torch.finfo(z.dtype).tiny), nan=math.inf, posinf=math.inf)
+        least = residuals.cummin(0)
+        best = least.values[-1]
+        lost = torch.isinf(best)  # no image was finite: stay at the first guess
+        bad = ~(residuals <= least.values * self.growth).all(0) | lost
+        rejected = (residuals[-1] > best) | lost  # the next step from a worse iterate was never checked
+        candidates = points[:-1] or points  # where the last point is the best, its proposal is kept
+        if not self.mixes_images:
+            bad = bad | ~torch.isfinite(z.flatten(1).sum(1))
+            rejected, candidates = rejected | bad, points
+        chosen = least.indices[-1].masked_fill(lost, 0)
+        for number, point in enumerate(candidates):
+            z = select(rejected & (chosen == number), point, z)
+        return Solution(z, best, bad, cost.evaluations, cost.vjps)
 
     def _guarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
         """Step by step: each example is frozen when it is done, and put back to its best iterate when it diverges."""
@@ -177,6 +197,28 @@ class IterativeSolver(Solver):
         return Solution(z, best.residual.detach(), diverged, cost.evaluations, cost.vjps)
 
 
+_looks: ContextVar[list[Tensor] | None] = ContextVar("flags of solves that are looked at later", default=None)
+
+
+@contextlib.contextmanager
+def looking_later() -> Iterator[list[Tensor]]:
+    """While open, a quick solve does not look whether it diverged, which would make the host wait for a GPU.
+
+    It returns its best iterate, and leaves its flags (batch,) in the list for whoever opened this to look at, once for
+    all solves.
+    """
+    flags: list[Tensor] = []
+    token = _looks.set(flags)
+    try:
+        yield flags
+    finally:
+        _looks.reset(token)
+
+
+def is_looking_later() -> bool:
+    return _looks.get() is not None
+
+
 def _choose(condition: Tensor, if_true: Evaluation, if_false: Evaluation) -> Evaluation:
     return Evaluation(
         select(condition, if_true.z, if_false.z),
@@ -217,8 +259,11 @@ def masked(x: Tensor, mask: Tensor | None) -> Tensor:
 
 def size(x: Tensor, mask: Tensor | None) -> Tensor:
     """Norm of each example over the tokens that count. (batch, ...) -> (batch,)"""
-    norm: Tensor = torch.linalg.vector_norm(masked(x, mask), dim=1)
-    return norm
+    if x.dim() < 3:
+        norm: Tensor = torch.linalg.vector_norm(masked(x, mask), dim=1)
+        return norm
+    by_token = torch.linalg.vector_norm(x.flatten(2), dim=2)  # the mask is then small, and `x` read once
+    return torch.linalg.vector_norm(masked(by_token, mask), dim=1)  # type: ignore[no-any-return]
 
 
 def where_real(mask: Tensor | None, on_tokens: Tensor, on_padding: Tensor) -> Tensor:
@@ -231,20 +276,3 @@ def where_real(mask: Tensor | None, on_tokens: Tensor, on_padding: Tensor) -> Te
 def _like(mask: Tensor, x: Tensor) -> Tensor:
     """(batch, seq) -> (batch, seq, 1, ..., 1)"""
     return mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim()))
-
-
-@dataclass
-class History:
-    """The last `window` iterates of a solve, for solvers with memory."""
-
-    window: int
-    points: list[Tensor] = field(default_factory=list)
-    images: list[Tensor] = field(default_factory=list)
-    residuals: list[Tensor] = field(default_factory=list)  # (batch, features)
-
-    def push(self, at: Evaluation) -> None:
-        self.points.append(at.z)
-        self.images.append(at.image)
-        self.residuals.append(at.difference)
-        for items in (self.points, self.images, self.residuals):
-            del items[: -self.window]

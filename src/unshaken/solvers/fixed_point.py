@@ -26,6 +26,7 @@ class FixedPoint(IterativeSolver):
     damping: float = 1.0
 
     name: ClassVar[str] = "fixed-point"
+    mixes_images: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,223 @@
+"""A model's passes as CUDA graphs: a solve is many small kernels, and launching them takes longer than running them.
+
+A graph is kept for each shape of the inputs, one for inference and one for training. Whatever a graph cannot hold runs
+as it always did: the CPU, hooks, gradients at the inputs, several processes, a solve that diverges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unshaken.solvers.base import looking_later
+from unshaken.word_gradients import are_wanted
+
+_log = logging.getLogger(__name__)
+_BY_TOKEN = ("input_ids", "attention_mask", "token_type_ids")
+Inputs = dict[str, Tensor]
+
+
+@contextlib.contextmanager
+def captured(model: Any, *, limit: int = 32, bucket: int = 16) -> Iterator[Captured]:
+    """While open, `model(...)` replays CUDA graphs where it can: plain and connected models alike.
+
+    A shape of inputs is captured when it comes the second time. Weights may be trained but not replaced meanwhile.
+
+    Args:
+        model: Any Hugging Face model on a GPU; on a CPU nothing changes.
+        limit: Graphs at most; further shapes run eagerly.
+        bucket: Texts are padded to a multiple of this many tokens, so that few shapes serve all.
+
+    Example:
+        >>> with captured(model):
+        ...     logits = model(**batch).logits
+    """
+    runner = Captured(model, limit=limit, bucket=bucket)
+    model.forward = runner
+    try:
+        yield runner
+    finally:
+        del model.forward
+
+
+class Captured:
+    """Stands in for a model's forward. `replays` and `eager` count what was done."""
+
+    def __init__(self, model: Any, *, limit: int, bucket: int) -> None:
+        self.model, self.limit, self.bucket = model, limit, bucket
+        self.forward: Callable[..., Any] = model.forward
+        self.replays = self.eager = 0
+        self._graphs: dict[Any, _Inference | _Training | None] = {}  # None: seen once, or not to be captured
+        self._refused: set[Any] = set()
+        functools.update_wrapper(self, self.forward)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not args and self.can_capture(kwargs):
+            inputs = self._padded({name: value for name, value in kwargs.items() if value is not None})
+            graph = self._graph(inputs)
+            output = None if graph is None else graph(inputs)
+            if output is not None:
+                self.replays += 1
+                return output
+        self.eager += 1
+        return self.forward(*args, **kwargs)
+
+    def can_capture(self, kwargs: dict[str, Any]) -> bool:
+        """Whether a pass is all tensors on one GPU, and nothing looks into it."""
+        tensors = [value for value in kwargs.values() if value is not None]
+        return (
+            bool(tensors)
+            and all(isinstance(value, Tensor) and value.is_cuda and not value.requires_grad for value in tensors)
+            and not (torch.distributed.is_available() and torch.distributed.is_initialized())
+            and not any(_is_watched(module) for module in self.model.modules())
+        )
+
+    def _padded(self, inputs: Inputs) -> Inputs:
+        """The inputs with their texts padded to a full bucket, which changes no prediction."""
+        ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        if ids is None or mask is None or ids.dim() != 2 or mask.shape != ids.shape:
+            return inputs
+        length = -(-ids.shape[1] // self.bucket) * self.bucket
+        missing = min(length, getattr(self.model.config, "max_position_embeddings", length)) - ids.shape[1]
+        if missing <= 0 or any(inputs[name].shape != ids.shape for name in _BY_TOKEN if name in inputs):
+            return inputs
+        fill = {"input_ids": self.model.config.pad_token_id or 0}
+        return {
+            name: nn.functional.pad(value, (0, missing), value=fill.get(name, 0)) if name in _BY_TOKEN else value
+            for name, value in inputs.items()
+        }
+
+    def _graph(self, inputs: Inputs) -> _Inference | _Training | None:
+        precision = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+        trains = torch.is_grad_enabled()
+        shapes = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
+        weights = tuple((weight.data_ptr(), weight.requires_grad) for weight in self.model.parameters())
+        key = (shapes, precision, trains, self.model.training, are_wanted(), hash(weights))
+        if key not in self._graphs:  # the first time it runs eagerly: odd last batches are not worth a graph
+            self._graphs[key] = None
+        elif self._graphs[key] is None and key not in self._refused:
+            made = sum(graph is not None for graph in self._graphs.values())
+            kind = _Training if trains else _Inference
+            try:
+                self._graphs[key] = kind(self.model, self.forward, inputs, precision) if made < self.limit else None
+            except Exception as error:  # what cannot be captured can still be run
+                _log.warning("no CUDA graph for this pass, which runs eagerly: %s", error)
+            if self._graphs[key] is None:
+                self._refused.add(key)
+        return self._graphs[key]
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether hooks want to see or change what passes through: a graph would not call them."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+class _Pass(nn.Module):
+    """One pass as a function of tensors: (inputs) -> (whether a solve diverged, outputs)."""
+
+    def __init__(self, model: nn.Module, forward: Callable[..., Any], names: tuple[str, ...], precision: Any) -> None:
+        super().__init__()
+        self.model, self.run, self.names, self.precision = model, forward, names, precision
+        self.training = model.training
+        self.kind: type[Any] = dict
+        self.outputs: tuple[str, ...] = ()
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        with looking_later() as flags, torch.autocast("cuda", dtype=self.precision, enabled=self.precision is not None):
+            output = self.run(**dict(zip(self.names, tensors, strict=True)))
+        self.kind, self.outputs = type(output), tuple(output.keys())
+        diverged = torch.cat(flags).any() if flags else tensors[0].new_zeros((), dtype=torch.bool)
+        return diverged, *output.values()
+
+    def packed(self, tensors: tuple[Tensor, ...]) -> Any:
+        return self.kind(**dict(zip(self.outputs, tensors, strict=True)))
+
+
+class _Inference:
+    """A forward pass without gradients as one graph."""
+
+    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs, precision: Any) -> None:
+        self.made = _Pass(model, forward, tuple(inputs), precision)
+        self.inputs = tuple(value.clone() for value in inputs.values())
+        # Autocast keeps casts of weights from pass to pass; one that is made inside a graph must not leave it.
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast("cuda", enabled=False):
+            self._capture()
+
+    def _capture(self) -> None:
+        current = torch.cuda.current_stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(current)
+        with torch.cuda.stream(side):  # what is made on first use must not be made inside a graph
+            for _ in range(2):
+                self.made(*self.inputs)
+        current.wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.results = self.made(*self.inputs)
+
+    def __call__(self, inputs: Inputs) -> Any:
+        with torch.inference_mode(False), torch.no_grad():
+            for kept, given in zip(self.inputs, inputs.values(), strict=True):
+                kept.copy_(given)
+            self.graph.replay()
+            outputs = tuple(output.clone() for output in self.results[1:])
+        return None if bool(self.results[0]) else self.made.packed(outputs)
+
+
+class _Training:
+    """A forward pass and its backward pass as two graphs, joined by autograd."""
+
+    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs, precision: Any) -> None:
+        self.made = _Pass(model, forward, tuple(inputs), precision)
+        samples = tuple(value.clone() for value in inputs.values())
+        with torch.autocast("cuda", enabled=False):
+            self.run: Any = torch.cuda.make_graphed_callables(self.made, samples, allow_unused_input=True)
+        self.awaited = Awaited(model)
+
+    def __call__(self, inputs: Inputs) -> Any:
+        if self.awaited:
+            return None  # the last pass still waits for its backward pass, which needs the memory of this graph
+        with torch.autocast("cuda", enabled=False):
+            diverged, *outputs = self.run(*inputs.values())
+        if bool(diverged):
+            return None
+        self.awaited.watch(next(output.grad_fn for output in outputs if output.grad_fn is not None))
+        return self.made.packed(tuple(outputs))
+
+
+class Awaited:
+    """Whether a pass still waits for its backward pass; true from `watch` until that has run, or never can.
+
+    A graph's gradients lie in memory that its next replay writes to, and autograd hands them out as they are. Whoever
+    still holds them in `.grad` then, to add to them, gets a copy first.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.node: Callable[[], Any] = lambda: None
+        self.is_due = False
+        self.owned: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return self.is_due and self.node() is not None
+
+    def watch(self, node: Any) -> None:
+        self.node, self.is_due = weakref.ref(node), True
+        node.register_prehook(self._begins)
+        node.register_hook(self._ends)
+
+    def _begins(self, _: Any) -> None:
+        for weight in self.model.parameters():
+            if weight.grad is not None and weight.grad.data_ptr() in self.owned:
+                weight.grad = weight.grad.clone()
+
+    def _ends(self, gradients: tuple[Tensor | None, ...], _: Any) -> None:
+        self.is_due = False
+        self.owned = {gradient.data_ptr() for gradient in gradients if gradient is not None}

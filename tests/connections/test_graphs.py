@@ -1,0 +1,191 @@
+"""Passes as CUDA graphs: the same values and gradients, and everything else eagerly."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from models import tiny, tokens
+from torch import Tensor
+
+from unshaken import Connection, connect
+from unshaken.connections import captured
+from unshaken.connections.graphs import Awaited
+from unshaken.solvers import Anderson
+from unshaken.solvers.base import looking_later
+
+LABELS = torch.tensor([0, 1, 0])
+on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+def connected(**settings: Any) -> Any:
+    return connect(tiny("bert"), Connection(solver=Anderson(steps=3), **settings))
+
+
+def gradients(model: Any) -> list[Tensor]:
+    return [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+
+
+def test_on_a_cpu_nothing_changes():
+    model, batch = connected(), tokens()
+    expected = model(**batch).logits
+    with captured(model) as runner:
+        assert torch.equal(model(**batch).logits, expected)
+        assert "input_ids" in inspect.signature(model.forward).parameters
+    assert (runner.replays, runner.eager) == (0, 1)
+    assert "forward" not in vars(model)
+
+
+def test_texts_are_padded_to_a_bucket_which_changes_no_prediction():
+    model, batch = connected().double(), tokens()
+    with captured(model, bucket=16) as runner:
+        padded = runner._padded({**batch, "labels": LABELS})
+        assert padded["input_ids"].shape == padded["attention_mask"].shape == (3, 16)
+        assert padded["labels"] is LABELS
+        with torch.no_grad():
+            torch.testing.assert_close(model(**padded).logits, model(**batch).logits, rtol=0, atol=1e-9)
+        assert runner._padded({"input_ids": batch["input_ids"]})["input_ids"].shape == (3, 9)  # nothing hides padding
+    model.config.max_position_embeddings = 12
+    with captured(model, bucket=16) as runner:
+        assert runner._padded(batch)["input_ids"].shape == (3, 12)
+
+
+def test_a_pass_is_awaited_until_its_backward_has_run_or_never_can():
+    weight = torch.nn.Parameter(torch.ones(2))
+    model = torch.nn.ParameterList([weight])
+    awaited = Awaited(model)
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return 2 * gradient
+
+    def run() -> Tensor:
+        output: Tensor = Twice.apply(weight)
+        awaited.watch(output.grad_fn)
+        return output.sum()  # the output itself is gone, its node is not
+
+    loss = run()
+    assert awaited
+    loss.backward()
+    assert not awaited
+    loss = run()
+    assert awaited
+    del loss
+    assert not awaited
+
+
+def test_gradients_that_a_replay_would_write_over_are_copied_first():
+    """Two backward passes into the same memory add up, as they do without a graph."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    awaited, memory = Awaited(torch.nn.ParameterList([weight])), torch.zeros(2)
+
+    class Replay(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+            ctx.factor = factor
+            return x * factor
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Any:
+            memory.copy_(gradient * ctx.factor)
+            return memory.detach(), None
+
+    for factor in (2.0, 3.0):
+        output = Replay.apply(weight, factor)
+        awaited.watch(output.grad_fn)
+        output.sum().backward()
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, torch.full((2,), 5.0))
+
+
+class TestOnAGPU:
+    pytestmark = on_gpu
+
+    @pytest.mark.parametrize("connection", [None, Connection(), Connection(form="increment"), Connection.ex_bert()])
+    def test_replays_give_what_eager_passes_give(self, connection: Connection | None) -> None:
+        model = tiny("bert").cuda()
+        if connection is not None:
+            connect(model, connection)
+        batches = [{name: value.cuda() for name, value in tokens(seed=seed).items()} for seed in range(4)]
+        with torch.no_grad():
+            expected = [model(**batch).logits for batch in batches]
+            with captured(model) as runner:
+                found = [model(**batch).logits for batch in batches]
+        assert runner.replays == 3
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("connection", [None, Connection(), Connection.im_bert(gradient="implicit")])
+    @pytest.mark.parametrize("zero", [True, False])
+    def test_training_steps_give_the_same_gradients(self, connection: Connection | None, zero: bool) -> None:
+        plain = tiny("bert").cuda()
+        if connection is not None:
+            connect(plain, connection)
+        ours = copy.deepcopy(plain)
+        labels = LABELS.cuda()
+        batches = [{name: value.cuda() for name, value in tokens(seed=seed).items()} for seed in range(4)]
+        with captured(ours) as runner:
+            for batch in batches:
+                for model in (plain, ours):
+                    if zero:
+                        model.zero_grad()
+                    model(**batch, labels=labels).loss.backward()
+                for a, b in zip(gradients(ours), gradients(plain), strict=True):
+                    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+        if connection is None or connection.solver.name == "anderson":
+            assert runner.replays == 3
+
+    def test_two_passes_before_one_backward_do_not_share_memory(self) -> None:
+        plain = connected().cuda()
+        ours = copy.deepcopy(plain)
+        batch = {name: value.cuda() for name, value in tokens().items()}
+        other = {name: value.cuda() for name, value in tokens(seed=1).items()}
+        with captured(ours):
+            for _ in range(3):
+                for model in (plain, ours):
+                    model.zero_grad()
+                    (model(**batch).logits.sum() + model(**other).logits.square().sum()).backward()
+                for a, b in zip(gradients(ours), gradients(plain), strict=True):
+                    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+    def test_a_solve_makes_the_host_wait_for_nothing(self) -> None:
+        model = connected().cuda()
+        batch = {"input_ids": tokens()["input_ids"].cuda()}
+        model(**batch).logits.sum().backward()
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            with looking_later():
+                loss = model(**batch).logits.sum()
+            loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    def test_dropout_is_drawn_anew_at_each_replay(self) -> None:
+        model = connected().cuda().train()
+        batch = {name: value.cuda() for name, value in tokens().items()}
+        with captured(model) as runner:
+            found = [model(**batch).logits.detach().clone() for _ in range(5)]
+        assert runner.replays == 4
+        assert not torch.equal(found[3], found[4])
+
+    def test_hooks_and_gradients_at_the_inputs_run_eagerly(self) -> None:
+        model = connected().cuda()
+        batch = {name: value.cuda() for name, value in tokens().items()}
+        words = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
+        with captured(model) as runner:
+            for _ in range(3):
+                model(inputs_embeds=words, attention_mask=batch["attention_mask"]).logits.sum().backward()
+            seen = []
+            model.bert.encoder.layer[0].register_forward_hook(lambda *_: seen.append(1))
+            model(**batch), model(**batch)
+        assert runner.replays == 0
+        assert len(seen) == 2
