@@ -152,9 +152,8 @@ class Step:
             padding=True,
             truncation=True,
             max_length=self.max_length,
-            return_tensors="pt",
         )
-        return {key: encoded[key].to(self.labels.device) for key in self.inputs if key in encoded}
+        return {key: torch.tensor(encoded[key], device=self.labels.device) for key in self.inputs if key in encoded}
 
     def require_examples(self, who: str) -> Sequence[Example]:
         if self.examples is None:

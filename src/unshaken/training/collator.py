@@ -22,9 +22,8 @@ class TextCollator:
 
     def __call__(self, rows: Sequence[Example]) -> dict[str, Any]:
         columns = cut_columns(self.tokenizer, [row.texts for row in rows], self.max_length)
-        batch = dict(
-            self.tokenizer(*columns, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
-        )
+        encoded = self.tokenizer(*columns, padding=True, truncation=True, max_length=self.max_length)
+        batch: dict[str, Any] = {key: torch.tensor(value) for key, value in encoded.items()}
         is_regression = isinstance(rows[0].label, float)
         batch["labels"] = torch.tensor([row.label for row in rows], dtype=torch.float if is_regression else torch.long)
         batch["examples"] = list(rows)

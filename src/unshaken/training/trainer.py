@@ -20,6 +20,7 @@ from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback
 
 from unshaken.attacks import Attack, Victim, find_attack
+from unshaken.attention import attention_for_any_shape
 from unshaken.connections import connection_of, solve_records
 from unshaken.defences import Defence, Standard, release
 from unshaken.defences import parse as parse_defence
@@ -190,7 +191,8 @@ class RobustTrainer(SafeTrainer):
         self.accelerator.backward(loss * self._weight(step.labels) / self.current_gradient_accumulation_steps)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        with attention_for_any_shape(self.args.device):
+            loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         if self._is_connected:
             self._solves.look(self.model, self.state.global_step + 1)
         if self.accelerator.sync_gradients:

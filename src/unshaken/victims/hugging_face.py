@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from unshaken.attention import attention_for_any_shape
 from unshaken.errors import UnshakenError
 from unshaken.pretrained import CLASSIFIER, check_padding, check_tokenizer, explained, fingerprint, locate
 from unshaken.pretrained import load as load_pretrained
@@ -189,10 +189,7 @@ class ModelVictim(Victim):
                 stack.enter_context(torch.autocast(self.device.type, dtype=self.scoring_dtype))
             if self._shortcut:
                 stack.enter_context(self._shortcut.open())
-            if self.device.type == "cuda":  # cuDNN's attention makes a plan of its own for each new shape of a batch
-                stack.enter_context(
-                    sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
-                )
+            stack.enter_context(attention_for_any_shape(self.device))
             yield
 
     def answer_alone(self, texts: Texts) -> np.ndarray:
