@@ -25,6 +25,7 @@ CLASSIFIER = "AutoModelForSequenceClassification"
 _DECODER = ("is_decoder", "add_cross_attention")
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 CONFIG = "config.json"
+TOKENIZER = "tokenizer_config.json"
 HUB_SECONDS = 10.0  # for the one question whether it has a model
 FEWEST = 0.5  # of the words a model knows, in its tokenizer: less is another model's, or none at all
 
@@ -49,7 +50,8 @@ def load(
     """
     import transformers
 
-    name = locate(name)
+    alone = kind == "AutoTokenizer" and (Path(name).expanduser() / TOKENIZER).is_file()  # beside an .onnx file, say
+    name = str(Path(name).expanduser()) if alone else locate(name)
     auto = getattr(transformers, kind)
     with explained(name, kind, trust_remote_code), _no_load_report():
         _check_config(kind, name)

@@ -142,11 +142,12 @@ def test_demo_does_the_main_job(tmp_path):
     command = [sys.executable, "-m", "unshaken", "demo", "--fast", "--out", str(tmp_path / "demo")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
-    for name in ("plain", "IM", "RIFT", "SWAP"):
+    methods = ["plain", "IM", "RIFT", "SWAP", "hardened"]
+    for name in methods:
         assert name in done.stdout
         assert (tmp_path / "demo" / name.lower() / "model" / "model.safetensors").is_file()
     report = json.loads((tmp_path / "demo" / "report.json").read_text())
-    assert [item["model"]["training"]["method"] for item in report["evaluations"]] == ["plain", "IM", "RIFT", "SWAP"]
+    assert [item["model"]["training"]["method"] for item in report["evaluations"]] == methods
     assert {len(item["predictions"]) for item in report["evaluations"]} == {8}  # one denominator
     assert (tmp_path / "demo" / "report.html").as_uri() in done.stdout
     assert "Of 8 reviews the plain model keeps" in " ".join(done.stdout.split())

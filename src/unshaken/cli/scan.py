@@ -30,6 +30,9 @@ def scan(
     search: Annotated[int, typer.Option(min=0, help="Survivors of each family that a search is tried on.")] = 20,
     query_budget: Annotated[int, typer.Option(min=1, help="Most questions a search asks about one text.")] = 200,
     masked_lm: Annotated[str | None, typer.Option(help="A masked language model, for the family of that name.")] = None,
+    reader: Annotated[
+        str | None, typer.Option(help="Put a reader before the victim, to see what it would mend: unicode,leet; all.")
+    ] = None,
     fail_under: Annotated[
         float | None, typer.Option(help="Exit with 1 where a family keeps less than so many percent.")
     ] = None,
@@ -71,6 +74,8 @@ def scan(
     console = Console()
     chosen = [name for text in family or () for name in text.split(",")] or None
     sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
+    if reader is not None:
+        target = _with_reader(target, reader)
     failed = False
     for name, examples in sets.items():
         result = run(
@@ -107,6 +112,14 @@ def _victim(model: Any, given: dict[str, Any]) -> Victim:
     from unshaken.victims.base import Victim
 
     return Victim.of(model, **given)
+
+
+def _with_reader(victim: Victim, spec: str) -> Victim:
+    """Its words are WordNet's: the texts of a scan may be disguised themselves, and teach it nothing."""
+    from unshaken.readers import KnownWords, parse
+    from unshaken.victims import Reading
+
+    return Reading(victim, parse(spec, KnownWords.of()))
 
 
 def load_victim(path: str, **given: Any) -> Victim:

@@ -11,22 +11,29 @@ import regex  # type: ignore[import-untyped]
 from unshaken.readers.base import Reader
 from unshaken.substitutions.disguises import LOOKALIKES
 
+TAGS = 0xE0000  # where tag characters begin: each ASCII character again
+CANCEL = "\U000e007f"  # the tag that ends a flag
 _PLAIN = {ord(other): letter for letter, others in LOOKALIKES.items() for other in others}
-# Format characters (zero width, direction, soft hyphen), tags, fillers and variation selectors; emoji keep theirs.
+# Format characters (zero width, direction, soft hyphen), tags, fillers and variation selectors; emoji and flags keep
+# theirs.
+_TAG = r"[\U000e0020-\U000e007f]"
 _UNSEEN = regex.compile(
-    r"(?<=\p{Extended_Pictographic}|\p{Emoji_Modifier})[\u200d\ufe0f\U000e0020-\U000e007f](*SKIP)(*FAIL)"
+    rf"(?<=\p{{Extended_Pictographic}}{_TAG}*|\p{{Emoji_Modifier}})(?:[\u200d\ufe0f]|{_TAG})(*SKIP)(*FAIL)"
     r"|[\p{Cf}\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
+# Tag characters repeat ASCII unseen. Language models read words of them, so those are read; inside of words they go.
+_TAGGED = regex.compile(rf"(?<![\p{{L}}\p{{N}}\p{{Extended_Pictographic}}]|{_TAG}){_TAG}+(?![\p{{L}}\p{{N}}])")
 _MARKS = regex.compile(r"(?<=[\p{Latin}\p{N}\p{P}\p{Zs}]\p{M}*)\p{Mn}")  # what no composed letter took up
 _LETTERS = regex.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unicode(Reader):
-    """NFKC, then no invisible signs, no marks stacked on Latin letters, and no other script's letters in Latin words.
+    """Tag characters as what they spell, NFKC, no invisible signs or stacked marks, and Latin words in Latin letters.
 
     Letters of another script are replaced only where a text is mostly Latin and every foreign letter of the word is
-    drawn like a Latin one, so Russian and Greek stay Russian and Greek.
+    drawn like a Latin one, so Russian and Greek stay Russian and Greek. A word of two scripts counts as Latin: no
+    language writes so, people who hide words do.
 
     Paper: Boucher et al. 2022, "Bad Characters", for the attacks; Unicode TR 39 for look-alikes.
     """
@@ -37,16 +44,23 @@ class Unicode(Reader):
     def __call__(self, text: str) -> str:
         if text.isascii():
             return text
+        text = _TAGGED.sub(lambda found: "".join(chr(ord(tag) - TAGS) for tag in found[0] if tag != CANCEL), text)
         for _ in range(4):  # what one step removes may let another compose
             before = text
             text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
             text = unicodedata.normalize("NFKC", _MARKS.sub("", text))
             if text == before:
                 break
-        latin = sum(letter.isascii() and letter.isalpha() for letter in text)
+        latin = sum(_latin_letters(found[0]) for found in _LETTERS.finditer(text))
         if 2 * latin > sum(map(str.isalpha, text)):
             text = _LETTERS.sub(lambda found: _latin(found[0]), text)
         return text
+
+
+def _latin_letters(word: str) -> int:
+    """The ASCII letters of a word; all of them where the others are drawn like Latin ones beside at least one."""
+    own = sum(map(str.isascii, word))
+    return len(word) if own and _latin(word).isascii() else own
 
 
 def _latin(word: str) -> str:

@@ -1,0 +1,42 @@
+"""`Reading`: any classifier with a reader before it, which is how a deployed guard gets one without being trained."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from unshaken.readers import Readers
+from unshaken.victims.base import Texts, Victim
+
+
+class Reading(Victim):
+    """What a victim answers to texts as a reader reads them.
+
+    A classifier of ours has its reader inside; this is for all others: an ONNX file, a web service, a function.
+
+    Args:
+        victim: Who is asked.
+        reader: What stands before it.
+
+    Example:
+        >>> reader = unshaken.readers.parse("unicode,leet,spacing", KnownWords.of(texts))
+        >>> scan(Reading(Victim.from_onnx("guard.onnx"), reader), data, protect="injection")
+    """
+
+    def __init__(self, victim: Victim, reader: Readers) -> None:
+        self.victim, self.reader = victim, reader
+        self.num_labels, self.label_names = victim.num_labels, victim.label_names
+        self.name, self.max_length, self.unknown = victim.name, victim.max_length, victim.unknown
+
+    @property
+    def folder(self) -> str:
+        return self.victim.folder
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"{self.reader.fingerprint} {self.victim.fingerprint}".encode()).hexdigest()
+
+    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        return self.victim.log_probabilities([self.reader.texts(row) for row in texts])
