@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Each test process computes on one core; several run side by side.
 JOBS ?= 2
 
-.PHONY: demo test test-quick test-plain-kernels test-newest lint clean
+.PHONY: demo test test-full test-plain-kernels test-newest lint clean
 
 # The tested set of versions. torch comes first, so that its CPU build is taken where pip knows one.
 $(VENV)/.done-%: pyproject.toml experiments/pyproject.toml constraints.txt
@@ -19,11 +19,11 @@ demo: $(VENV)/.done-demo,report
 	$(BIN)/unshaken demo
 
 test: $(VENV)/.done-test
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu"
-
-# Without the tests that start, kill and wait for processes.
-test-quick: $(VENV)/.done-test
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu and not full"
+
+# The long ones: whole commands that are started, killed and waited for, the demo, memory over thousands of texts.
+test-full: $(VENV)/.done-test
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "full and not slow and not gpu"
 
 # What half precision and solvers do where the processor has neither bf16 nor wide vectors.
 test-plain-kernels: $(VENV)/.done-test

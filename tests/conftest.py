@@ -1,4 +1,4 @@
-"""Being here puts `table.py` on the path of every test. Below: a tiny model, a command line to call and a browser."""
+"""What every test may ask for: a tiny model, a command line to call and a browser."""
 
 import csv
 import shutil
@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Tiny victims and the harness that kills commands serve tests in other folders too.
-sys.path += [str(Path(__file__).parent / folder) for folder in ("attacks", "kills")]
-
 settings.register_profile("without-clock", deadline=None)  # no test asserts a time
 settings.load_profile("without-clock")
 
@@ -20,17 +17,15 @@ settings.load_profile("without-clock")
 @pytest.fixture(scope="session")
 def make_tiny(tmp_path_factory) -> Callable[..., str]:
     """Saves a random two-layer BERT with MiniLM's tokenizer; options go into its configuration."""
-    import torch
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+    from bert import random_bert
+    from transformers import AutoTokenizer
 
     from unshaken.embedded import minilm_path
 
     def make(**options: Any) -> str:
         folder = tmp_path_factory.mktemp("tiny")
         AutoTokenizer.from_pretrained(minilm_path()).save_pretrained(folder)
-        torch.manual_seed(0)
-        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-        BertForSequenceClassification(BertConfig(**sizes, **options)).save_pretrained(folder)
+        random_bert(**options).save_pretrained(folder)
         return str(folder)
 
     return make

@@ -30,7 +30,9 @@ def make_examples(count: int) -> list[Example]:
     ]
 
 
-@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [pytest.param(5_000, marks=pytest.mark.full), pytest.param(100_000, marks=pytest.mark.slow)]
+)
 def test_the_engine_keeps_nothing_of_finished_examples(count: int) -> None:
     examples, curve = make_examples(count), []
     for example in make_examples(segment.cache_info().maxsize or 0):  # which remembers texts, but only so many

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -68,6 +69,7 @@ def test_odd_texts(attack: Any, model_victim: Any) -> None:
         assert (row.outcome, row.queries) == ("failure", 1)
 
 
+@pytest.mark.full
 def test_ten_thousand_words_and_no_limit_of_length() -> None:
     """A function sees whole texts: 10,000 words of which 3,000 can change must neither fill the memory nor hang."""
     victim = bag_victim()
@@ -200,7 +202,6 @@ def test_resume_refuses_another_run(tmp_path: Path) -> None:
 
 KILLED = """
 import sys, time
-sys.path.insert(0, {folder!r})
 from victims import WORD_LIST, bag_of_words, bag_victim, labelled
 from unshaken.attacks import PWWS, Victim
 examples = labelled(bag_victim(), ["good film number %d was slow" % n for n in range(60)])
@@ -211,10 +212,11 @@ PWWS(substitutions=WORD_LIST)(Victim.from_callable(slow, 2, name="bag"), example
 """
 
 
+@pytest.mark.full
 def test_kill_9_and_resume_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
-    script = KILLED.format(folder=str(Path(__file__).parent))
-    process = subprocess.Popen([sys.executable, "-c", script, str(out)])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], env=environment)
     deadline = time.monotonic() + 300  # a busy machine is slow to import
     while time.monotonic() < deadline and (not out.exists() or out.read_bytes().count(b"\n") < 5):
         time.sleep(0.01)

@@ -11,8 +11,8 @@ import pytest
 from victims import WORD_LIST, bag_victim, labelled
 
 from unshaken.attacks import PWWS, AttackResult, AttackResults
-from unshaken.attacks.results import wilson
 from unshaken.errors import UnshakenError
+from unshaken.proportion import Proportion
 
 
 def result(number: int, outcome: Any, **values: Any) -> AttackResult:
@@ -52,9 +52,9 @@ def test_intervals_are_wilsons() -> None:
 
     for hits, total in ((0, 5), (3, 6), (77, 100), (1000, 1000)):
         expected = binomtest(hits, total).proportion_ci(method="wilson")
-        assert wilson(hits, total) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert RESULTS.intervals["accuracy_under_attack"] == wilson(3, 6)
-    assert all(map(math.isnan, wilson(0, 0)))
+        assert Proportion(hits=hits, total=total).interval == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert RESULTS.intervals["accuracy_under_attack"] == Proportion(hits=3, total=6).interval
+    assert all(map(math.isnan, Proportion(hits=0, total=0).interval))
 
 
 def test_nothing_to_count_is_no_number() -> None:

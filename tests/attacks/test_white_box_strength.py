@@ -52,6 +52,7 @@ def victim() -> Any:
     return Victim.from_model(model, tokenizer)
 
 
+@pytest.mark.full
 def test_white_box_attacks_are_no_weaker_than_random(victim: Any) -> None:
     texts = [(text, 1) for text in GOOD] + [(text, 0) for text in BAD]
     examples = [Example(id=str(n), texts=(text,), label=label) for n, (text, label) in enumerate(texts)]

@@ -137,6 +137,7 @@ def test_doctor_measures_every_layer(monkeypatch, capsys, tiny, tmp_path):
     assert (tmp_path / "doctor" / "stability-regions.svg").is_file()
 
 
+@pytest.mark.full
 def test_demo_does_the_main_job(tmp_path):
     """The whole demo in its small form, as a user starts it."""
     command = [sys.executable, "-m", "unshaken", "demo", "--fast", "--out", str(tmp_path / "demo")]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,11 +171,10 @@ def test_entries_of_others_are_shown_not_obeyed() -> None:
     assert citations.bibtex(["@misc{x, title = {\x1b[2J}}", "no-such-key"]) == ["@misc{x, title = {\\x1b[2J}}"]
 
 
-def test_cite_prints_the_papers_of_a_model(tmp_path: Path) -> None:
+def test_cite_prints_the_papers_of_a_model(unshaken: Any, tmp_path: Path) -> None:
     record("freelb", defence=[{"name": "FreeLB"}]).save(tmp_path)
-    command = [sys.executable, "-m", "unshaken", "cite"]
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
-    assert done.stdout.strip() == citations.entries()["zhu-etal-2020-freelb"]
-    done = subprocess.run([*command, str(tmp_path / "none")], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "holds neither a report.json nor a model" in done.stderr
+    _, out, _ = unshaken("cite", tmp_path)
+    assert out.strip() == citations.entries()["zhu-etal-2020-freelb"]
+    code, out, err = unshaken("cite", tmp_path / "none")
+    assert (code, out) == (2, "")
+    assert "holds neither a report.json nor a model" in err

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for table.py, when run as a script
-
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType

@@ -1,4 +1,4 @@
-"""Tests that start, kill and wait for processes: `full`, so that `make test-quick` leaves them out."""
+"""Tests that start, kill and wait for processes: `full`, so that `make test` leaves them out."""
 
 from pathlib import Path
 

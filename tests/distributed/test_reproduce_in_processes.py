@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
 from small_world import make_world
 
 from unshaken.processes import Shard, alone

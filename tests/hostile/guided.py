@@ -7,9 +7,6 @@ from pathlib import Path
 
 import atheris
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "reports")]
-
 
 def main() -> None:
     name, runs, folder = sys.argv[1:]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import re
 import subprocess
 import sys
@@ -163,7 +164,9 @@ def guided(name: str, runs: int, folder: Path) -> tuple[int, int]:
     pytest.importorskip("atheris", reason="atheris is not installed")
     script = Path(__file__).with_name("guided.py")
     command = [sys.executable, str(script), name, str(runs), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    path = os.pathsep.join(filter(None, [str(script.parents[1] / "tiny"), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     tried = re.findall(r"Done (\d+) runs", done.stderr)
     edges = re.findall(r"cov: (\d+)", done.stderr)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import Command, finish, kill_and_resume, moments
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
 from small_world import make_world
 
 

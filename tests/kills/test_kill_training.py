@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-import torch
+from bert import random_bert
 from harness import Command, finish, kill_and_resume, moments, start
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import AutoTokenizer
 
 from unshaken.embedded import minilm_path
 from unshaken.training.checkpoints import last_complete
@@ -27,9 +27,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A run with all that a checkpoint must hold: dropout, a teacher, a defence's own weights, balanced batches."""
     folder = tmp_path_factory.mktemp("tiny")
     AutoTokenizer.from_pretrained(minilm_path()).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
-    BertForSequenceClassification(config).save_pretrained(folder)
+    random_bert().save_pretrained(folder)
     rows = "".join(f"{word} film number {n},{label}\n" for n in range(15) for word, label in (("good", 1), ("bad", 0)))
     (folder / "reviews.csv").write_text("text,label\n" + rows)
     training = "--cpu --batch-size 2 --epochs 5 --learning-rate 1e-3"

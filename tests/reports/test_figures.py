@@ -9,7 +9,7 @@ import pytest
 from report_parts import made_evaluation, run
 
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.results import Proportion
+from unshaken.proportion import Proportion
 from unshaken.reports import Report, figures
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from bert import random_bert
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
@@ -56,12 +57,8 @@ def reviews(count: int, offset: int = 0, name: str = "reviews") -> Examples:
 
 
 def network(dropout: float = 0.0, num_labels: int = 2) -> BertForSequenceClassification:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_labels=num_labels,
-    )  # fmt: skip
-    return BertForSequenceClassification(config)
+    dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return random_bert(vocab_size=len(WORDS), num_labels=num_labels, **dropouts)
 
 
 def arguments(folder: Path, **changes) -> RobustTrainingArguments:

@@ -14,6 +14,7 @@ from typing import Any, Literal, overload
 from unshaken.display import note, spreadsheet_cell
 from unshaken.errors import UnshakenError
 from unshaken.files import atomic_writer
+from unshaken.proportion import Proportion
 from unshaken.schema import decode, parse_json
 
 Outcome = Literal["skipped", "success", "failure", "error"]
@@ -150,18 +151,30 @@ class AttackResults(Sequence[AttackResult]):
         return len(self) - self.errors
 
     @property
+    def clean(self) -> Proportion:
+        return Proportion(hits=self.attacked, total=self.answered)
+
+    @property
+    def held(self) -> Proportion:
+        """Examples that were right and stayed right; clean errors count against the victim."""
+        return Proportion(hits=self.tally("failure"), total=self.answered)
+
+    @property
+    def broken(self) -> Proportion:
+        """Of the examples that were right, those that no longer are."""
+        return Proportion(hits=self.tally("success"), total=self.attacked)
+
+    @property
     def clean_accuracy(self) -> float:
-        return _share(self.attacked, self.answered)
+        return self.clean.value
 
     @property
     def accuracy_under_attack(self) -> float:
-        """Share of examples that were right and stayed right; clean errors count against the victim."""
-        return _share(self.tally("failure"), self.answered)
+        return self.held.value
 
     @property
     def success_rate(self) -> float:
-        """Share of the originally right examples that were broken."""
-        return _share(self.tally("success"), self.attacked)
+        return self.broken.value
 
     @property
     def queries(self) -> dict[str, float]:
@@ -174,16 +187,21 @@ class AttackResults(Sequence[AttackResult]):
     @property
     def words_changed(self) -> float:
         """Mean share of words changed, over successes."""
-        shares = [len(row.swaps) / row.words for row in self.rows if row.outcome == "success" and row.words]
-        return statistics.fmean(shares) if shares else math.nan
+        return _mean([len(row.swaps) / row.words for row in self.rows if row.outcome == "success" and row.words])
+
+    @property
+    def similarity(self) -> float:
+        """Mean similarity to the original texts, over successes of which it was measured."""
+        measured = [row.similarity for row in self.rows if row.outcome == "success" and row.similarity is not None]
+        return _mean(measured)
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95% Wilson intervals over examples."""
         return {
-            "clean_accuracy": wilson(self.attacked, self.answered),
-            "accuracy_under_attack": wilson(self.tally("failure"), self.answered),
-            "success_rate": wilson(self.tally("success"), self.attacked),
+            "clean_accuracy": self.clean.interval,
+            "accuracy_under_attack": self.held.interval,
+            "success_rate": self.broken.interval,
         }
 
     def summary(self) -> dict[str, Any]:
@@ -280,18 +298,8 @@ def json_line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def wilson(successes: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Wilson's score interval for a share; (nan, nan) of nothing."""
-    if total == 0:
-        return (math.nan, math.nan)
-    share = successes / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return (max(0.0, centre - half), min(1.0, centre + half))
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
 
 
 def _rounded(value: float) -> float | None:

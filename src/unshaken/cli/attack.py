@@ -117,13 +117,10 @@ def _save_views(report: Report, out: Path) -> Path:
 
 def write_tables(report: Report, out: Path) -> None:
     """One CSV for each set of examples and attack."""
-    from unshaken.attacks import AttackResults
-
     for evaluation in report.evaluations:
         names = file_names([run.attack for run in evaluation.attacks])
         for name, run in zip(names, evaluation.attacks, strict=True):
-            results = AttackResults(rows=run.results, attack=run.attack, settings=run.settings)
-            results.to_csv(out / f"{evaluation.data.name.replace('/', '-')}.{name}.csv")
+            run.counts.to_csv(out / f"{evaluation.data.name.replace('/', '-')}.{name}.csv")
 
 
 def file_names(names: list[str]) -> list[str]:

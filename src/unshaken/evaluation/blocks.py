@@ -18,10 +18,11 @@ from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate, with_source
 from unshaken.evaluation.report import Report
-from unshaken.evaluation.results import AttackRun, Evaluation, Proportion
+from unshaken.evaluation.results import AttackRun, Evaluation
 from unshaken.examples import Examples
 from unshaken.files import locked, read_json, write_json
 from unshaken.processes import WHOLE, Shard
+from unshaken.proportion import Proportion
 from unshaken.schema import decode, encode
 from unshaken.victims.base import Victim
 
@@ -214,7 +215,7 @@ def _line(model: str, evaluation: Evaluation, condition: str) -> Line:
         condition=evaluation.title(condition),
         held=share.hits,
         total=share.total,
-        errors=sum(result.outcome == "error" for run in runs for result in run.results),
+        errors=sum(run.counts.errors for run in runs),
         queries=sum(result.queries for run in runs for result in run.results),
         seconds=sum((run.seconds for run in runs), 0.0 if runs else evaluation.seconds),
     )

@@ -233,7 +233,7 @@ def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
         return _raised(flag, subject, evidence, settle) if full < half else _clear(flag, subject, evidence)
     smaller = [other for other in evaluation.attacks if _has_less_budget(other, run)]
     if smaller:
-        broken, before = _successes(run), max(_successes(other) for other in smaller)
+        broken, before = run.counts.broken.hits, max(other.counts.broken.hits for other in smaller)
         evidence = f"{broken} examples broken, {before} by the same attack with less budget"
         # Only the largest search can have been too small.
         is_largest = not any(_has_less_budget(run, other) for other in evaluation.attacks)
@@ -264,17 +264,13 @@ def _size(budget: Any) -> float:
     return float(budget) if isinstance(budget, int | float) else float("inf")
 
 
-def _successes(run: AttackRun) -> int:
-    return sum(result.outcome == "success" for result in run.results)
-
-
 def _miscalibration(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
     flag = "miscalibration"
     compared = [(item.variant, item.held, item.held_by_variant, item.total) for item in run.rechecks]
-    right = sum(result.outcome in ("success", "failure") for result in run.results)
+    held = run.counts.held.hits
     for name, other in zip(evaluation.attack_names, evaluation.attacks, strict=True):
         if _differing(run, other) == {"scoring"}:
-            compared.append((name, right - _successes(run), right - _successes(other), len(run.results)))
+            compared.append((name, held, run.counts.attacked - other.counts.broken.hits, len(run.results)))
     if not compared:
         settle = "evaluate with recheck=100 (--recheck 100): margin scoring and other temperatures on 100 examples"
         return _unknown(flag, subject, "not repeated under other scores", settle)
@@ -365,8 +361,8 @@ def _truncated(run: AttackRun, subject: str) -> Check:
 
 
 def _unconfirmed(run: AttackRun, subject: str) -> Check:
-    flag, count = "unconfirmed", sum(result.unconfirmed for result in run.results)
-    evidence = f"{count} of {_successes(run) + count} successes of the search were not confirmed"
+    flag, count = "unconfirmed", run.counts.unconfirmed
+    evidence = f"{count} of {run.counts.broken.hits + count} successes of the search were not confirmed"
     if not count:
         return _clear(flag, subject, evidence)
     settle = "attack in float32, see to what makes answers depend on the batch or on chance, and attack again"

@@ -6,38 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any
 
-from unshaken.attacks.results import AttackResult
-from unshaken.evaluation.statistics import wilson
+from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.proportion import Proportion
 
 CLEAN = "clean"
 WORST_CASE = "worst case"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proportion:
-    """A share of examples with its 95% Wilson interval."""
-
-    hits: int
-    total: int
-
-    @property
-    def value(self) -> float:
-        return self.hits / self.total if self.total else float("nan")
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        found = wilson(self.hits, self.total)
-        return (found.low, found.high)
-
-    def __str__(self) -> str:
-        if not self.total:
-            return "none"
-        low, high = self.interval
-        return f"{100 * self.value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +106,11 @@ class AttackRun:
     truncated_swaps: tuple[int, int] | None
     rechecks: tuple[Recheck, ...]
 
+    @cached_property
+    def counts(self) -> AttackResults:
+        """The results with the numbers that follow from them."""
+        return AttackResults(rows=self.results, attack=self.attack, settings=self.settings)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
@@ -219,38 +200,6 @@ class Evaluation:
         return (CLEAN, *self.attack_names, *worst)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttackSummary:
-    """The costs and sizes of one attack run. Queries count attacked examples only, changed words successes only."""
-
-    success: Proportion  # of the examples that were right before the attack
-    queries_mean: float
-    queries_median: float
-    queries_max: int
-    words_changed: float | None  # share of a text's attackable words
-    similarity: float | None
-    errors: int
-    seconds: float
-
-
-def summarise(run: AttackRun) -> AttackSummary:
-    attacked = [result for result in run.results if result.outcome in ("success", "failure")]
-    successes = [result for result in attacked if result.outcome == "success"]
-    queries = [result.queries for result in attacked] or [0]
-    changed = [len(result.swaps) / result.words for result in successes if result.words]
-    similar = [result.similarity for result in successes if result.similarity is not None]
-    return AttackSummary(
-        success=Proportion(hits=len(successes), total=len(attacked)),
-        queries_mean=sum(queries) / len(queries),
-        queries_median=float(median(queries)),
-        queries_max=max(queries),
-        words_changed=sum(changed) / len(changed) if changed else None,
-        similarity=sum(similar) / len(similar) if similar else None,
-        errors=sum(result.outcome == "error" for result in run.results),
-        seconds=run.seconds,
-    )
-
-
 def attack_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:
     """Each attack's name; where one occurs several times, with the settings in which its runs differ."""
     names = []
@@ -273,7 +222,6 @@ def _short(value: Any) -> str:
 
 def accuracy_at_budget(evaluation: Evaluation, run: AttackRun, budgets: Sequence[int]) -> list[float]:
     """Accuracy under the attack had it been stopped after so many queries an example."""
-    right = sum(result.outcome in ("success", "failure") for result in run.results)
-    found = [result.queries for result in run.results if result.outcome == "success"]
-    total = len(evaluation.predictions) - sum(result.outcome == "error" for result in run.results)
-    return [(right - sum(queries <= budget for queries in found)) / total for budget in budgets]
+    broken = [result.queries for result in run.results if result.outcome == "success"]
+    total = len(evaluation.predictions) - run.counts.errors
+    return [(run.counts.attacked - sum(queries <= budget for queries in broken)) / total for budget in budgets]

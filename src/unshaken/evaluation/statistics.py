@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.proportion import Proportion
 
 RESAMPLES = 9_999
 _CELLS = 4_000_000  # resampled values held at once, about 32 MB
@@ -87,13 +87,9 @@ def wilson(successes: int, total: int, confidence: float = 0.95) -> Interval:
         raise UnshakenError(
             f"{successes} successes of {total}; there must be at least one example and no more successes"
         )
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    rate = successes / total
-    centre = (rate + z**2 / (2 * total)) / (1 + z**2 / total)
-    margin = z / (1 + z**2 / total) * math.sqrt(rate * (1 - rate) / total + z**2 / (4 * total**2))
-    low = 0.0 if successes == 0 else centre - margin  # exactly 0 and 1 at the ends, without rounding error
-    high = 1.0 if successes == total else centre + margin
-    return Interval(estimate=rate, low=low, high=high, confidence=confidence, method="wilson")
+    share = Proportion(hits=successes, total=total)
+    low, high = share.bounds(confidence)
+    return Interval(estimate=share.value, low=low, high=high, confidence=confidence, method="wilson")
 
 
 def bootstrap(

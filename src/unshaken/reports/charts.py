@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unshaken.evaluation.results import CLEAN, Evaluation, Proportion, accuracy_at_budget
+from unshaken.evaluation.results import CLEAN, Evaluation, accuracy_at_budget
+from unshaken.proportion import Proportion
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from unshaken.display import visible
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.results import Evaluation, Proportion
+from unshaken.evaluation.results import Evaluation
 from unshaken.files import sync, writing
+from unshaken.proportion import Proportion
 from unshaken.reports import charts
 
 if TYPE_CHECKING:

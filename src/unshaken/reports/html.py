@@ -16,8 +16,9 @@ from unshaken.attacks import ATTACKS
 from unshaken.display import in_words
 from unshaken.evaluation.comparison import Comparison, by_method
 from unshaken.evaluation.flags import FLAGS
-from unshaken.evaluation.results import CLEAN, WORST_CASE, Evaluation, Proportion, summarise
+from unshaken.evaluation.results import CLEAN, WORST_CASE, Evaluation
 from unshaken.pages import render
+from unshaken.proportion import Proportion
 from unshaken.reports import charts
 from unshaken.reports.browser import browser_data
 from unshaken.reports.headline import headline
@@ -174,14 +175,13 @@ def _attacks(report: Report) -> list[list[object]]:
     rows: list[list[object]] = []
     for evaluation in report.evaluations:
         for name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
-            cost = summarise(run)
-            success = f"{100 * cost.success.value:.1f} of {cost.success.total}" if cost.success.total else "–"
-            success = success.replace(" ", "\N{NO-BREAK SPACE}")
-            queries = f"{cost.queries_mean:.0f} / {cost.queries_median:.0f} / {cost.queries_max}"
-            words = "–" if cost.words_changed is None else f"{100 * cost.words_changed:.1f}"
-            similar = "–" if cost.similarity is None else f"{cost.similarity:.3f}"
-            place = [report.name_of(evaluation), evaluation.data.name, name]
-            rows.append([*place, success, queries, words, similar, cost.errors, f"{cost.seconds:.1f}"])
+            counts, asked = run.counts, run.counts.queries
+            broken = f"{100 * counts.success_rate:.1f} of {counts.attacked}" if counts.attacked else "–"
+            queries = f"{asked['mean']:.0f} / {asked['median']:.0f} / {asked['max']}"
+            words = f"{100 * counts.words_changed:.1f}".replace("nan", "–")
+            similar = f"{counts.similarity:.3f}".replace("nan", "–")
+            place = [report.name_of(evaluation), evaluation.data.name, name, broken.replace(" ", "\N{NO-BREAK SPACE}")]
+            rows.append([*place, queries, words, similar, counts.errors, f"{run.seconds:.1f}"])
     return rows
 
 

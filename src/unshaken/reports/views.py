@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from unshaken.display import spreadsheet_cell, visible
 from unshaken.evaluation.comparison import Comparison, SeedSpread
 from unshaken.evaluation.flags import FLAGS, Check
-from unshaken.evaluation.results import CLEAN, AttackSummary, Evaluation, Proportion, summarise
+from unshaken.evaluation.results import CLEAN, AttackRun, Evaluation
+from unshaken.proportion import Proportion
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report
@@ -26,7 +28,7 @@ class Row:
     model: str
     condition: str
     accuracy: Proportion
-    attack: AttackSummary | None  # None for clean answers, groups and the worst case
+    attack: AttackRun | None  # None for clean answers, groups and the worst case
     comparison: Comparison | None  # against the first model
 
 
@@ -37,7 +39,7 @@ def rows(report: Report) -> list[Row]:
     for evaluation in sorted(report.evaluations, key=lambda item: _order(report, item)):
         data, model = evaluation.data.name, report.name_of(evaluation)
         for condition in evaluation.conditions:
-            attack = summarise(evaluation.run(condition)) if condition in evaluation.attack_names else None
+            attack = evaluation.run(condition) if condition in evaluation.attack_names else None
             found.append(
                 Row(
                     data=data,
@@ -84,16 +86,16 @@ HEADINGS = (
 
 def cells(row: Row) -> tuple[str, ...]:
     """The main table's cells as text: percentages, and points for the difference."""
-    attack, other = row.attack, row.comparison
+    attack, other = row.attack and row.attack.counts, row.comparison
     return (
         row.data,
         row.model,
         row.condition,
         str(row.accuracy),
         str(row.accuracy.total),
-        f"{100 * attack.success.value:.1f}" if attack and attack.success.total else "",
-        f"{attack.queries_mean:.0f}" if attack else "",
-        f"{100 * attack.words_changed:.1f}" if attack and attack.words_changed is not None else "",
+        f"{100 * attack.success_rate:.1f}" if attack and attack.attacked else "",
+        f"{attack.queries['mean']:.0f}" if attack else "",
+        f"{100 * attack.words_changed:.1f}" if attack and attack.broken.hits else "",
         points(other) if other else "",
         p_text(other.p_adjusted) if other else "",
     )
@@ -272,14 +274,14 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
     "high": lambda row: row.accuracy.interval[1],
     "hits": lambda row: row.accuracy.hits,
     "total": lambda row: row.accuracy.total,
-    "success_rate": lambda row: row.attack and row.attack.success.total and row.attack.success.value,
-    "attacked": lambda row: row.attack and row.attack.success.total,
-    "queries_mean": lambda row: row.attack and row.attack.queries_mean,
-    "queries_median": lambda row: row.attack and row.attack.queries_median,
-    "queries_max": lambda row: row.attack and row.attack.queries_max,
-    "words_changed": lambda row: row.attack and row.attack.words_changed,
-    "similarity": lambda row: row.attack and row.attack.similarity,
-    "errors": lambda row: row.attack and row.attack.errors,
+    "success_rate": lambda row: row.attack and _known(row.attack.counts.success_rate),
+    "attacked": lambda row: row.attack and row.attack.counts.attacked,
+    "queries_mean": lambda row: row.attack and row.attack.counts.queries["mean"],
+    "queries_median": lambda row: row.attack and row.attack.counts.queries["median"],
+    "queries_max": lambda row: row.attack and row.attack.counts.queries["max"],
+    "words_changed": lambda row: row.attack and _known(row.attack.counts.words_changed),
+    "similarity": lambda row: row.attack and _known(row.attack.counts.similarity),
+    "errors": lambda row: row.attack and row.attack.counts.errors,
     "seconds": lambda row: row.attack and row.attack.seconds,
     "difference": lambda row: row.comparison and row.comparison.difference,
     "difference_low": lambda row: row.comparison and row.comparison.interval[0],
@@ -287,6 +289,10 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
     "p_value": lambda row: row.comparison and row.comparison.p_value,
     "p_adjusted": lambda row: row.comparison and row.comparison.p_adjusted,
 }
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def csv_text(report: Report) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "attacks"))
 from victims import make_tokenizer, tiny_bert
 
 GOOD, BAD = ("good", "great", "fine"), ("bad", "awful", "slow")

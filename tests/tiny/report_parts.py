@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from bert import random_bert
+from transformers import BertForSequenceClassification, BertTokenizerFast
 
 from unshaken.attacks.results import AttackResult
 from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Probes, Recheck
@@ -129,11 +130,8 @@ def tokenizer() -> BertTokenizerFast:
 
 def tiny_model(seed: int = 0, noise: float = 0.0, **config: Any) -> BertForSequenceClassification:
     """A random classifier that reads its words: the same for every seed but for a little noise on its weights."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    model = BertForSequenceClassification(
-        BertConfig(**sizes, vocab_size=len(tokenizer()), max_position_embeddings=32, initializer_range=0.5, **config)
-    ).eval()
+    shape = {"vocab_size": len(tokenizer()), "max_position_embeddings": 32, "initializer_range": 0.5}
+    model = random_bert(**shape, **config).eval()
     with torch.no_grad():
         # Half of the texts on either side of the border, as far from it as their middle allows.
         logits = model(**tokenizer()(small_texts(16), padding=True, return_tensors="pt")).logits
