@@ -26,13 +26,11 @@ def reproduce(
     encoder: Annotated[
         str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")
     ] = "minilm",
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with the tasks' files; the hub where none is given.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the tasks' files; the hub if none is given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results; what it holds is not run again.")] = Path(
         "out/reproduce"
     ),
-    seeds: Annotated[str | None, typer.Option(help="Training seeds, such as 0,1,2; the recipe's where none.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Training seeds, such as 0,1,2; the recipe's if not given.")] = None,
     limit: Annotated[int | None, typer.Option(min=2, help="Train on at most this many rows.")] = None,
     examples: Annotated[int | None, typer.Option(min=1, help="Attack at most this many examples.")] = None,
     clean_examples: Annotated[
@@ -44,10 +42,10 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another training setting, such as epochs=1 or batch_size=64."),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Trainings side by side on one device.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Training runs side by side on one device.")] = 1,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin nothing new after this time.")] = None,
     checkpoints: Annotated[
-        bool, typer.Option(help="Save each epoch, so that a killed training goes on instead of starting again.")
+        bool, typer.Option(help="Save each epoch, so that a killed training run continues instead of starting again.")
     ] = True,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
     group_by_length: Annotated[

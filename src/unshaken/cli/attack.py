@@ -26,7 +26,7 @@ def attack(
     task: options.TaskOption = None,
     called: options.Names = None,
     attack: Annotated[
-        list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20; pwws where none is given.")
+        list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20; pwws if none is given.")
     ] = None,
     data: options.DataFolder = None,
     count: options.Count = None,
@@ -40,7 +40,9 @@ def attack(
     vote: options.Votes = 0,
     vote_rate: options.VoteRate = 0.5,
     vote_substitutions: options.VoteSubstitutes = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and of the searches.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples and of the searches.")
+    ] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
     scoring_dtype: Annotated[

@@ -22,7 +22,7 @@ def augment(
     share: Annotated[float, typer.Option(help="Share of the words with substitutes that a copy changes.")] = 0.2,
     keep: Annotated[bool, typer.Option("--keep", help="Write the texts themselves too.")] = False,
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Texts drawn from the file.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the texts drawn and of the copies.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the texts drawn and of the copies.")] = 0,
 ) -> None:
     """Write perturbed copies of texts: other words for the same thing, or typing errors, drawn at random.
 

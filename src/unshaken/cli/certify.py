@@ -22,7 +22,7 @@ def certify(
     ] = None,
     task: options.TaskOption = None,
     certificate: Annotated[
-        list[str] | None, typer.Option(help="safer, ranmask:keep=0.1 or deletion:rate=0.9; safer where none is given.")
+        list[str] | None, typer.Option(help="safer, ranmask:keep=0.1 or deletion:rate=0.9; safer if none is given.")
     ] = None,
     data: options.DataFolder = None,
     count: options.Count = 100,
@@ -31,7 +31,7 @@ def certify(
     substitutions: options.Substitutes = None,
     radius: Annotated[str, typer.Option(help="Numbers of words for which accuracy is told.")] = "0,1,2,4",
     out: options.Results = Path("out/certify"),
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples and the draws.")] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
     max_length: options.MaxLength = None,

@@ -35,7 +35,7 @@ def detect(
         0.01
     ),
     out: options.Results = Path("out/detect"),
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples.")] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
     max_length: options.MaxLength = None,

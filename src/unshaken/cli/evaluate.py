@@ -35,7 +35,9 @@ def evaluate(
     count: options.Count = None,
     block: options.Block = None,
     dry_run: options.DryRun = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the sample of examples and of every probe.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples and of every probe.")
+    ] = 0,
     substitutions: options.Substitutes = None,
     vote: options.Votes = 0,
     vote_rate: options.VoteRate = 0.5,

@@ -25,7 +25,7 @@ def harden(
     learning_rate: Annotated[float, typer.Option(min=0)] = 1e-4,
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
     max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
-    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, by stable ids.")] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, chosen by id.")] = None,
     attacked: Annotated[int, typer.Option(min=1, help="Held-out examples that are attacked.")] = 100,
     seed: Annotated[int, typer.Option()] = 0,
     cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present.")] = False,

@@ -90,7 +90,7 @@ def verify(
     data: Data = None,
     substitutions: Words = "wordnet",
     public: Public = None,
-    model: Annotated[list[str] | None, typer.Option(help="A model folder; where the entry says if not given.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="A model folder; the entry's own if not given.")] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=2, help="Examples attacked again.")] = 50,
     seed: Annotated[int, typer.Option(help="Chooses the examples; take one that the entry cannot know.")] = 0,
     device: Device = None,

@@ -27,9 +27,7 @@ ENTRY_POINTS = {group.removeprefix("unshaken."): kind for kind, group in GROUPS.
 
 
 def list_names(
-    kind: Annotated[
-        str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; the kinds where none is given.")
-    ] = None,
+    kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; the kinds if none is given.")] = None,
     name: Annotated[str | None, typer.Argument(help="One of that kind, to see its options.")] = None,
 ) -> None:
     """List every attack, defence, solver, task or other name, with its first line of documentation, or its options."""

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of tasks.readers.FORMATS
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU where none is given.")]
-Dtype = Annotated[str | None, typer.Option(help="float32 where none is given; bfloat16 is faster on a GPU.")]
-MaxLength = Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's where none.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU if none is given.")]
+Dtype = Annotated[str | None, typer.Option(help="float32 if none is given; bfloat16 is faster on a GPU.")]
+MaxLength = Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's own if not given.")]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")
 ]
-DataFolder = Annotated[Path | None, typer.Option(help="Folder with the tasks' files; the hub where none is given.")]
-Count = Annotated[int | None, typer.Option("-n", "--count", min=1, help="Examples a task, by stable ids.")]
+DataFolder = Annotated[Path | None, typer.Option(help="Folder with the tasks' files; the hub if none is given.")]
+Count = Annotated[int | None, typer.Option("-n", "--count", min=1, help="Examples per task, chosen by id.")]
 TextColumn = Annotated[
-    list[str] | None, typer.Option(help="Text column of a file, twice for pairs; the one trained on where none.")
+    list[str] | None, typer.Option(help="Text column of a file, twice for pairs; the one trained on if not given.")
 ]
-LabelColumn = Annotated[str | None, typer.Option(help="Label column of a file; the one trained on where none.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Label column of a file; the one trained on if not given.")]
 Names = Annotated[
     list[str] | None, typer.Option("--name", help="What the report calls the models, in their order: plain,hardened.")
 ]
@@ -37,7 +37,7 @@ VoteRate = Annotated[
 ]
 VoteSubstitutes = Annotated[
     str | None,
-    typer.Option("--vote-substitutions", help="What --vote rewords by; --substitutions where none is given."),
+    typer.Option("--vote-substitutions", help="What --vote rewords by; --substitutions if none is given."),
 ]
 Block = Annotated[
     int | None, typer.Option(min=1, help="Rows of a file at a time, such as 20000: memory is that of one block.")
@@ -105,7 +105,7 @@ def _beside(path: Path) -> list[Path]:
 
 
 def model_names(given: list[str] | None, count: int, block: int | None = None) -> list[str] | None:
-    """The names of --name, one for each model; None where none is given."""
+    """The names of --name, one for each model; None if none is given."""
     if given is None:
         return None
     if block is not None:

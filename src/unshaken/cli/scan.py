@@ -26,7 +26,7 @@ def scan(
     ] = None,
     protect: Annotated[str | None, typer.Option(help="The class that must stay what it is, such as toxic.")] = None,
     threshold: Annotated[float, typer.Option(help="Probability from which that class counts as found.")] = 0.5,
-    family: Annotated[list[str] | None, typer.Option(help="Families, separated by commas; all where none.")] = None,
+    family: Annotated[list[str] | None, typer.Option(help="Families, separated by commas; all if not given.")] = None,
     search: Annotated[int, typer.Option(min=0, help="Survivors of each family that a search is tried on.")] = 20,
     query_budget: Annotated[int, typer.Option(min=1, help="Most questions a search asks about one text.")] = 200,
     masked_lm: Annotated[str | None, typer.Option(help="A masked language model, for the family of that name.")] = None,
@@ -34,7 +34,7 @@ def scan(
         str | None, typer.Option(help="Put a reader before the victim, to see what it would mend: unicode,leet; all.")
     ] = None,
     fail_under: Annotated[
-        float | None, typer.Option(help="Exit with 1 where a family keeps less than so many percent.")
+        float | None, typer.Option(help="Exit with 1 if a family keeps less than this percentage.")
     ] = None,
     data: options.DataFolder = None,
     count: options.Count = None,
@@ -44,10 +44,10 @@ def scan(
         str | None, typer.Option(help='JSON for an address: {"text": "$text"} or a list, $texts.')
     ] = None,
     answer: Annotated[str, typer.Option(help="Where an address has its answer: result.scores.")] = "",
-    labels: Annotated[str | None, typer.Option(help="Class names in order, where the victim has none.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Most requests a second to an address.")] = None,
+    labels: Annotated[str | None, typer.Option(help="Class names in order, if the victim has none.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Most requests per second to an address.")] = None,
     out: options.Results = Path("out/scan"),
-    seed: Annotated[int, typer.Option(help="Of the sample of examples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sample of examples.")] = 0,
     device: options.Device = None,
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,

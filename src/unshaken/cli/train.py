@@ -24,9 +24,7 @@ def train(
     task: options.TaskOption = None,
     model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
     out: Annotated[Path, typer.Option(help="Folder for checkpoints, the model and its report.")] = Path("out/train"),
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with the task's files; the hub where none is given.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the task's files; the hub if none is given.")] = None,
     protocol: Annotated[
         str, typer.Option(help="How rows are drawn and split, for example low-resource:size=500.")
     ] = "standard",
@@ -34,7 +32,7 @@ def train(
     test: Annotated[Path | None, typer.Option(help="File to report on, for a task of your own.")] = None,
     text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
-    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, by stable ids.")] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, chosen by id.")] = None,
     connection: Annotated[
         str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")
     ] = "none",
@@ -56,19 +54,19 @@ def train(
         str | None,
         typer.Option(help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise."),
     ] = None,
-    epochs: Annotated[float | None, typer.Option(min=0, help="Chosen from the rows where none is given.")] = None,
+    epochs: Annotated[float | None, typer.Option(min=0, help="Chosen from the rows if none is given.")] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(min=0, help="Chosen from the model's size where none is given.")
+        float | None, typer.Option(min=0, help="Chosen from the model's size if none is given.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
-    accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches a step.")] = 1,
+    accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches per step.")] = 1,
     max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
     seeds: Annotated[
-        str | None, typer.Option(help="Several trainings, 0,1,2: a folder for each below --out, and one report.")
+        str | None, typer.Option(help="Several training runs, 0,1,2: a folder for each below --out, and one report.")
     ] = None,
     regression: Annotated[
-        bool, typer.Option("--regression", help="Labels that are numbers with fractions are targets, as meant.")
+        bool, typer.Option("--regression", help="Fractional labels are regression targets on purpose.")
     ] = False,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
     fp16: Annotated[bool, typer.Option("--fp16", help="Train in float16 autocast with a loss scale.")] = False,
@@ -79,14 +77,16 @@ def train(
         str, typer.Option(help="What a NaN or infinite loss or gradient does: stop, or skip the batch.")
     ] = "stop",
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Equal bytes from equal runs on one machine; may be slower.")
+        bool, typer.Option("--deterministic", help="Bit-for-bit reproducible on one machine; may be slower.")
     ] = False,
     save_steps: Annotated[
-        int | None, typer.Option(min=1, help="Evaluate and save every so many steps instead of once an epoch.")
+        int | None, typer.Option(min=1, help="Evaluate and save every this many steps instead of once per epoch.")
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Leave GPUs alone; the same as --device cpu.")] = False,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present; same as --device cpu.")
+    ] = False,
     device: options.Device = None,
 ) -> None:
     """Fine-tune a classifier, keep the best checkpoint by validation data, and report on test data."""
