@@ -24,6 +24,7 @@ from unshaken.connections import Connection, Implicit, Unrolled, connect
 from unshaken.defences import Defence, FreeLB, InformativeTerm, Standard
 from unshaken.defences.shards import whole
 from unshaken.examples import Example, Examples
+from unshaken.smoothing import Smoothing, smooth
 from unshaken.solvers import Anderson
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.training import ClassBalancedSampler, RobustTrainer, RobustTrainingArguments
@@ -38,12 +39,14 @@ class Case:
     name: str
     make: Callable[[], Any]
     connection: Connection | None = None
+    smoothing: Smoothing | None = None
     dtype: torch.dtype = torch.float64
     settings: dict[str, Any] = field(default_factory=dict)
     tolerance: float = 1e-3  # of the way that training goes
 
     def weights(self, folder: Path, **arguments: Any) -> dict[str, Tensor]:
-        options = {"dropout": 0.0, "dtype": self.dtype, "connection": self.connection, **self.settings, **arguments}
+        change = {"connection": self.connection, "smoothing": self.smoothing}
+        options = {"dropout": 0.0, "dtype": self.dtype, **change, **self.settings, **arguments}
         return weights_after(self.make(), folder, **options)
 
 
@@ -56,6 +59,12 @@ CASES = [
     *(Case(name=row.name, make=row.without_noise) for row in NOISELESS if row.without_noise is not None),
     # A teacher, projections of its own and class-balanced batches, in which examples are compared with each other.
     Case(name="rift", make=informative_ascc, dtype=torch.float32),
+    # Two words that few texts hold, so that a rank may meet none of them in a step.
+    Case(
+        name="smoothed",
+        make=Standard,
+        smoothing=Smoothing(substitutions=Dictionary(entries={"end": ["awful"], "with": ["great"]}), hops=2),
+    ),
     Case(name="im-bert", make=Standard, connection=Connection.im_bert()),
     Case(name="implicit", make=Standard, connection=Connection(solver=Anderson(steps=4), gradient=Implicit())),
     Case(name="unrolled", make=lambda: FreeLB(init_magnitude=0), connection=Connection(gradient=Unrolled())),
@@ -73,7 +82,9 @@ CASES = [
     ),
 ]
 # The short form: several backward passes, own parameters, weights read outside of a pass or swapped in it, solves.
-SHORT = ("standard", "freelb", "rift", "swap", "ptwd", "mixout", "im-bert", "implicit", "accumulated", "bf16")
+SHORT = (
+    "standard", "freelb", "rift", "swap", "ptwd", "mixout", "smoothed", "im-bert", "implicit", "accumulated", "bf16",
+)  # fmt: skip
 
 
 def texts(count: int = 24) -> Examples:
@@ -91,6 +102,7 @@ def trainer_for(
     dropout: float = 0.1,
     dtype: torch.dtype = torch.float32,
     connection: Connection | None = None,
+    smoothing: Smoothing | None = None,
     rows: Examples | None = None,
     **arguments: Any,
 ) -> RobustTrainer:
@@ -112,12 +124,14 @@ def trainer_for(
     if made.fsdp and made.device.type == "cpu":
         # accelerate offers FSDP for GPUs only, while torch has it for the CPU too.
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    model = tiny_model(dropout=dropout, dtype=dtype)
+    model, words = tiny_model(dropout=dropout, dtype=dtype), tokenizer()
+    if smoothing is not None:
+        model, words = smooth(model, words, smoothing)
     return RobustTrainer(
         model if connection is None else connect(model, connection),
         made,
         defence=defence,
-        processing_class=tokenizer(),
+        processing_class=words,
         train_dataset=texts() if rows is None else rows,
     )
 

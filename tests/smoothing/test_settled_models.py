@@ -1,0 +1,123 @@
+"""A pretrained encoder smoothed, trained and settled: nearer synonyms, stock files, exported programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from unshaken import Smoothing, Victim, smooth
+from unshaken.embedded import minilm_path
+from unshaken.smoothing import settle
+from unshaken.substitutions import Dictionary
+
+WORDS = Dictionary(
+    entries={
+        "good": ["fine", "great", "excellent"],
+        "great": ["excellent", "superb"],
+        "bad": ["awful", "dreadful"],
+        "film": ["movie", "flick"],
+        "boring": ["tedious", "dull"],
+    }
+)
+TEXTS = ["A good film.", "a TEDIOUS flick with a bad plot", "unrelated words only", "the superb movie (dreadful sound)"]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(minilm_path(), num_labels=2).eval()
+    return smooth(model, AutoTokenizer.from_pretrained(minilm_path()), Smoothing(substitutions=WORDS, hops=2))
+
+
+@pytest.fixture(scope="module")
+def settled(minilm: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, torch.Tensor]:
+    """One step of training, then the folder of a stock checkpoint, and the smoothed model's own answers."""
+    model, tokenizer = minilm
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(**inputs, labels=torch.tensor([1, 0, 1, 0])).loss.backward()
+    assert model.get_input_embeddings().theta.grad.abs().sum() > 0
+    optimizer.step()
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    folder = tmp_path_factory.mktemp("settled")
+    settle(model).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder, logits
+
+
+def test_pretrained_synonyms_move_together_and_other_words_stay() -> None:
+    """On pretrained vectors: the mean distance of neighbours falls, texts outside the set are answered as before."""
+    torch.manual_seed(0)
+    plain = AutoModelForSequenceClassification.from_pretrained(minilm_path(), num_labels=2).eval()
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path())
+    outside = tokenizer("unrelated words only", return_tensors="pt")
+    with torch.no_grad():
+        before = plain(**outside).logits
+    vectors = plain.get_input_embeddings().weight.detach().clone()
+
+    def of_pieces(word: str) -> torch.Tensor:
+        return vectors[tokenizer(word, add_special_tokens=False)["input_ids"]].mean(0)
+
+    model, longer = smooth(plain, tokenizer, Smoothing(substitutions=WORDS))
+    table = model.get_input_embeddings()
+
+    def of_word(word: str) -> torch.Tensor:
+        (token,) = longer(word, add_special_tokens=False)["input_ids"]
+        return table(torch.tensor([[token]]))[0, 0].detach()
+
+    pairs = [(word, other) for word, near in WORDS.entries.items() for other in near]
+    far = torch.stack([(of_pieces(one) - of_pieces(two)).norm() for one, two in pairs])
+    near = torch.stack([(of_word(one) - of_word(two)).norm() for one, two in pairs])
+    assert near.mean() < 0.5 * far.mean()
+    assert (of_word("good") - of_word("bad")).norm() > near.mean()
+    with torch.no_grad():
+        torch.testing.assert_close(model(**longer("unrelated words only", return_tensors="pt")).logits, before)
+
+
+def test_the_stock_checkpoint_answers_alike(settled: tuple[Path, torch.Tensor]) -> None:
+    folder, logits = settled
+    stock = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    assert type(stock.get_input_embeddings()) is torch.nn.Embedding
+    inputs = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        torch.testing.assert_close(stock(**inputs).logits, logits)
+
+
+def test_the_stock_checkpoint_exports_as_a_program(settled: tuple[Path, torch.Tensor], tmp_path: Path) -> None:
+    folder, logits = settled
+    stock = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = dict(AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt"))
+    torch.export.save(torch.export.export(stock, (), inputs), tmp_path / "model.pt2")
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    with torch.no_grad():
+        torch.testing.assert_close(program(**inputs).logits, logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_the_stock_checkpoint_exports_as_onnx_and_can_be_attacked(settled: tuple[Path, torch.Tensor]) -> None:
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(module)
+    folder, logits = settled
+    stock = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = dict(AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt"))
+    batch, seq = torch.export.Dim("batch"), torch.export.Dim("seq", max=512)
+    torch.onnx.export(
+        stock,
+        (),
+        str(folder / "model.onnx"),
+        kwargs=inputs,
+        dynamo=True,
+        dynamic_shapes={name: {0: batch, 1: seq} for name in inputs},
+        input_names=list(inputs),
+        output_names=["logits"],
+        verbose=False,
+    )
+    victim = Victim.from_onnx(folder / "model.onnx")
+    found = victim.log_probabilities([(text,) for text in TEXTS])
+    expected = logits.log_softmax(-1).numpy()
+    assert abs(found - expected).max() < 1e-4
