@@ -36,7 +36,7 @@ class Reader(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Name and settings as JSON, but for the words, which readers of one model share."""
-        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "known"}  # type: ignore[arg-type]
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.init and item.name != "known"}  # type: ignore[arg-type]
         return {"name": self.name, **own}
 
 

@@ -10,6 +10,7 @@ from unshaken.readers.base import Reader
 from unshaken.readers.known import KnownWords
 
 _SPELT = re.compile(r"(?<![^\W_])[^\W\d_](?:([ .\-_*])[^\W\d_])(?:\1[^\W\d_])+(?![^\W_])")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
 _TWO = re.compile(r"(?<![\w'’-])([^\W\d_]{2,})[ ]([^\W\d_]{2,})(?![\w'’-])")
 
 
@@ -25,13 +26,17 @@ class Spacing(Reader):
     knows: ClassVar[tuple[str, ...]] = ("spacing",)
 
     known: KnownWords = field(default_factory=KnownWords, repr=False)
+    _whole: set[str] = field(default_factory=set, repr=False, compare=False, init=False)  # met before, and known
 
     def __call__(self, text: str) -> str:
         text = _SPELT.sub(self._join, text)
+        if self._no_half(text):
+            return text
         at = 0
         while (found := _TWO.search(text, at)) is not None:
             first, second = found.groups()
-            if self._is_cut(first.lower(), second.lower()):
+            both = first in self._whole and second in self._whole
+            if not both and self._is_cut(first.lower(), second.lower()):
                 text = text[: found.start()] + first + second + text[found.end() :]
                 at = found.start()
             else:
@@ -52,5 +57,13 @@ class Spacing(Reader):
                     return " ".join(part for part in (left, word, right) if part)
         return gap.join(letters)
 
+    def _no_half(self, text: str) -> bool:
+        """Whether every word is known, so that none is half of another; the usual case, and so the quick one."""
+        new = set(_LETTERS.findall(text)) - self._whole
+        if len(self._whole) > 2**18:
+            self._whole.clear()
+        self._whole.update(word for word in new if word.lower() in self.known)
+        return new <= self._whole
+
     def _is_cut(self, first: str, second: str) -> bool:
-        return first + second in self.known and not (first in self.known and second in self.known)
+        return not (first in self.known and second in self.known) and first + second in self.known

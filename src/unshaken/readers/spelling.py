@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -44,18 +45,14 @@ class Spelling(Reader):
             raise UnshakenError(f"Spelling(min_length={self.min_length}): at least 3, or particles are mended")
 
     def __call__(self, text: str) -> str:
-        return _WORD.sub(lambda found: self._word(found[0]), text)
-
-    def to_dict(self) -> dict[str, object]:
-        return {"name": self.name, "min_length": self.min_length}
-
-    def _word(self, written: str) -> str:
-        memory = self._memory
-        if written not in memory:
-            if len(memory) > 2**18:
-                memory.clear()
-            memory[written] = self._mended(written)
-        return memory[written]
+        memory, words = self._memory, _WORD.findall(text)
+        if len(memory) > 2**18:
+            memory.clear()
+        for word in set(words).difference(memory):
+            memory[word] = self._mended(word)
+        if all(map(operator.eq, words, map(memory.__getitem__, words))):
+            return text
+        return _WORD.sub(lambda found: memory[found[0]], text)
 
     def _mended(self, written: str) -> str:
         word = written.lower()
