@@ -24,6 +24,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Connection, connect
 from unshaken.connections import Detached, Implicit, Phantom, captured
+from unshaken.connections.quality import gradient_quality
 from unshaken.connections.stability import layer_residuals
 from unshaken.solvers import Anderson, GradientDescent
 
@@ -173,18 +174,8 @@ def bars(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def gradients_of(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients of the loss: of the encoder's weights, and at the words."""
-    model.eval()
-    words = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
-    labels = torch.arange(len(words), device=words.device) % 2
-    model(inputs_embeds=words, attention_mask=batch["attention_mask"], labels=labels).loss.backward()
-    weights = [weight.grad.flatten() for weight in model.base_model.encoder.parameters() if weight.grad is not None]
-    return torch.cat(weights), words.grad.flatten()
-
-
 def compare_gradients(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Cosines with a converged backward solve at the same solution (Anderson 3), and products each mode spends."""
+    """Cosines with a converged backward solve at the same solution (Anderson 3), in both forms."""
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     plain = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
     plain, batch = plain.to(arguments.device), batch_of(tokenizer, texts_of(arguments), arguments)
@@ -192,16 +183,10 @@ def compare_gradients(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     modes |= {f"implicit {steps}": Implicit(solver=Anderson(steps=steps)) for steps in (1, 2, 3, 4, 5, 6, 8)}
     rows = []
     for form in ("layer", "increment"):
-
-        def found(mode: Any, form: str = form) -> tuple[torch.Tensor, torch.Tensor]:
-            return gradients_of(connect(copy.deepcopy(plain), Connection(form=form, gradient=mode)), batch)  # type: ignore[arg-type]
-
-        truth = found(Implicit(solver=Anderson(steps=80, window=10, tolerance=1e-6)))
-        for name, mode in modes.items():
-            cosines = [float(torch.cosine_similarity(a, b, dim=0)) for a, b in zip(found(mode), truth, strict=True)]
-            rows.append({"form": form, "mode": name, "weights": cosines[0], "words": cosines[1]})
-            save(arguments, rows)
-            print(f"{form:>9} {name:12s} weights {cosines[0]:6.3f}   words {cosines[1]:6.3f}", flush=True)
+        for row in gradient_quality(plain, batch, Connection(form=form), modes):  # type: ignore[arg-type]
+            rows.append({"form": form, "mode": row.mode, "weights": row.weights, "words": row.words})
+            print(f"{form:>9} {row.mode:12s} weights {row.weights:6.3f}   words {row.words:6.3f}", flush=True)
+        save(arguments, rows)
     return rows
 
 

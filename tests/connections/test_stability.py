@@ -5,17 +5,25 @@ from __future__ import annotations
 import pytest
 import torch
 from models import SETTINGS, tiny, tokens
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+)
 
 from unshaken import Connection, connect
+from unshaken.connections.quality import gradient_quality, noise
 from unshaken.connections.stability import (
     layer_residuals,
     lipschitz_estimates,
     perturbation_growth,
     recommended_solver,
     residual_curves,
+    rightmost_eigenvalues,
 )
-from unshaken.solvers import Anderson, FixedPoint
+from unshaken.embedded import minilm_path
+from unshaken.solvers import Anderson, FixedPoint, GradientDescent
 
 
 def linear_bert(scale: float) -> BertForSequenceClassification:
@@ -76,3 +84,46 @@ def test_every_backbone_can_be_examined(kind):
     growth = perturbation_growth(model, batch, {"plain": None, "implicit": Connection(solver=FixedPoint(steps=2))})
     assert all(len(row.ratios) > 1 and row.ratios[0] == 1 for row in growth)
     assert all(torch.isfinite(torch.tensor(row.ratios)).all() for row in growth)
+
+
+def test_the_rightmost_eigenvalue_is_that_of_the_jacobian():
+    """Against the whole spectrum of the dense Jacobian over the real tokens of each text."""
+    model, batch = tiny("bert", num_hidden_layers=1).double(), tokens(length=6)
+    layer = model.base_model.encoder.layer[0]
+    h = model.base_model.embeddings(input_ids=batch["input_ids"]).detach()
+    exact = []
+    for row, real in enumerate(batch["attention_mask"].sum(1).tolist()):
+        x = h[row : row + 1, :real]
+        jacobian = torch.autograd.functional.jacobian(lambda x: layer(x), x).reshape(x.numel(), x.numel())
+        exact.append(float(torch.linalg.eigvals(jacobian).real.max()))
+    assert rightmost_eigenvalues(model, batch) == {"1": pytest.approx(max(exact), rel=1e-3)}
+
+
+def test_gradient_quality_is_one_for_what_converges_and_nothing_for_blind_modes():
+    rows = {row.mode: row for row in gradient_quality(gentle(), tokens(), Connection(form="layer"))}
+    assert rows["converged"].words == pytest.approx(1, abs=1e-4)
+    assert rows["implicit"].words > 0.9
+    assert rows["implicit"].weights > 0.9
+    assert rows["phantom 1"].words < rows["phantom 2"].words < rows["implicit"].words
+
+
+def gentle():
+    model = tiny("bert", num_hidden_layers=2)
+    with torch.no_grad():
+        for parameter in model.base_model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(0.5)
+    return model
+
+
+def test_on_pretrained_weights_descent_is_noise_and_anderson_is_not():
+    """What an attack's exactness rests on: the same texts alone and in a batch."""
+    path = str(minilm_path())
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=2, dtype=torch.float32).eval()
+    texts = ["A film of rare charm, told with wit.", "The plot is thin, and nobody seems to care.", "Not bad."]
+    batch = dict(AutoTokenizer.from_pretrained(path)(texts, padding=True, return_tensors="pt"))
+    plain = noise(model, batch, None)
+    assert plain < 1e-6
+    assert noise(model, batch, Connection(form="layer", solver=Anderson(steps=8))) < 1e-5
+    assert noise(model, batch, Connection.im_bert(solver=GradientDescent(steps=15))) > 1e-4

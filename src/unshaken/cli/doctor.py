@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +11,10 @@ import typer
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
+    from unshaken.connections.quality import GradientQuality
     from unshaken.connections.stability import ResidualCurve
 
+NOISY = 1e-4  # of a logit: rounding of a float32 pass leaves a thousandth of that
 TEXTS = (
     "A film of rare charm, told with wit and played to perfection.",
     "The plot is thin, the jokes are older than the cast, and nobody seems to care.",
@@ -27,15 +30,17 @@ def doctor(
     out: Annotated[Path | None, typer.Option(help="Folder for figures and the numbers as JSON.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
 ) -> None:
-    """Examine a model: residuals by solver, steepness and perturbation growth of each layer, cost, and what to use."""
+    """Examine a model: residuals, spectrum and perturbation growth by layer; gradients, noise, cost, what to use."""
     from rich.table import Table
 
     from unshaken.connections import Connection, check
+    from unshaken.connections.quality import gradient_quality, noise
     from unshaken.connections.stability import (
         lipschitz_estimates,
         perturbation_growth,
         recommended_solver,
         residual_curves,
+        rightmost_eigenvalues,
     )
     from unshaken.display import Console
     from unshaken.solvers import Anderson, GradientDescent
@@ -51,8 +56,9 @@ def doctor(
     batch = dict(tokenizer(list(text or TEXTS), padding=True, truncation=True, return_tensors="pt"))
     with console.status("measuring residuals"):
         curves = residual_curves(network, batch, connection)
-    with console.status("measuring steepness"):
+    with console.status("measuring the spectrum of each layer"):
         steepness = lipschitz_estimates(network, batch)
+        rightmost = rightmost_eigenvalues(network, batch)
     solver, reached = recommended_solver(curves, target)
     kinds = {
         "plain": None,
@@ -64,7 +70,17 @@ def doctor(
     with console.status("measuring perturbation growth"):
         growth = perturbation_growth(network, batch, kinds)
 
-    console.print(_residual_table(curves, steepness))
+    kinds_of_noise = {
+        **kinds,
+        "descent T=15": Connection.im_bert(form=form, solver=GradientDescent(steps=15)),
+        "descent T=15, polyak": Connection.im_bert(form=form, solver=GradientDescent(steps=15, safeguard="polyak")),
+    }
+    with console.status("measuring noise"):
+        noises = {name: noise(network, batch, kind) for name, kind in kinds_of_noise.items()}
+    with console.status("measuring gradients"):
+        qualities = gradient_quality(network, batch, connection)
+
+    console.print(_residual_table(curves, steepness, rightmost))
     table = Table(
         title="Growth of a 1% perturbation of the embeddings, relative, by hidden state", title_justify="left"
     )
@@ -74,6 +90,8 @@ def doctor(
     for row in growth:
         table.add_row(row.name, *(f"{ratio:.2f}" for ratio in row.ratios))
     console.print(table)
+    console.print(_noise_table(noises))
+    console.print(_gradient_table(qualities))
     table = Table(title="True cost of one layer, in forward passes of it (a VJP counts as one)", title_justify="left")
     for heading in ("solver", "evaluations", "VJPs", "inference", "the paper's count"):
         table.add_column(heading, justify="left" if heading == "solver" else "right")
@@ -90,7 +108,8 @@ def doctor(
     if reached > target:
         console.print(f"No setting tried reaches {target:g}; look at the layers with the largest residual.")
     if out is not None:
-        _save(out, curves, steepness, growth)
+        measured = {"rightmost": rightmost, "noise": noises, "gradients": [asdict(row) for row in qualities]}
+        _save(out, curves, {"lipschitz": steepness, **measured}, growth)
         console.print(f"Figures and numbers: {out}", markup=False)
 
 
@@ -102,7 +121,32 @@ def _load(name: str) -> tuple[Any, Any]:
     return load(CLASSIFIER, source, new_head=True).float(), load("AutoTokenizer", source)
 
 
-def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) -> Any:
+def _noise_table(noises: dict[str, float]) -> Any:
+    """Largest difference of a logit, each text alone against all in one batch, and whether it is more than rounding."""
+    from rich.table import Table
+
+    table = Table(title="Noise: texts alone and in a batch, largest difference of logits", title_justify="left")
+    for heading, side in (("connection", "left"), ("difference", "right"), ("", "left")):
+        table.add_column(heading, justify=side)  # type: ignore[arg-type]
+    for name, size in noises.items():
+        table.add_row(name, f"{size:.1e}", "scores depend on the batch" if size > NOISY else "")
+    return table
+
+
+def _gradient_table(qualities: list[GradientQuality]) -> Any:
+    """Cosines with a converged backward solve."""
+    from rich.table import Table
+
+    title = "Gradients, Anderson 3: cosine\nwith a converged backward solve"
+    table = Table(title=title, title_justify="left")
+    for heading in ("mode", "weights", "words"):
+        table.add_column(heading, justify="left" if heading == "mode" else "right")
+    for row in qualities:
+        table.add_row(row.mode, f"{row.weights:.2f}", f"{row.words:.2f}")
+    return table
+
+
+def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float], rightmost: dict[str, float]) -> Any:
     """Worst residual of each layer, for the settings people use."""
     from rich.box import SIMPLE
     from rich.table import Table
@@ -110,12 +154,12 @@ def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) ->
     columns = [
         ("gradient-descent", 5, "GD\nT=5"),
         ("gradient-descent", 15, "GD\nT=15"),
-        ("fixed-point", 3, "Picard\n3"),
-        ("anderson", 3, "Ander-\nson 3"),
-        ("anderson", 5, "Ander-\nson 5"),
-        ("anderson", 8, "Ander-\nson 8"),
-        ("broyden", 5, "Broy-\nden 5"),
-        ("newton-krylov", 2, "Newton\nKryl."),
+        ("fixed-point", 3, "Pic.\n3"),
+        ("anderson", 3, "And.\n3"),
+        ("anderson", 5, "And.\n5"),
+        ("anderson", 8, "And.\n8"),
+        ("broyden", 5, "Broy.\n5"),
+        ("newton-krylov", 2, "New-\nton"),
     ]
     table = Table(
         title="Relative residual of each layer's equation, worst text",
@@ -123,23 +167,21 @@ def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float]) ->
         box=SIMPLE,
         padding=(0, 1, 0, 0),
     )
-    for heading in ("layer", "Lip-\nschitz", *(title for _, _, title in columns)):
+    for heading in ("layer", "Lip-\nschitz", "max\nRe", *(title for _, _, title in columns)):
         table.add_column(heading, justify="right")
     found = {(curve.layer, curve.solver): dict(zip(curve.steps, curve.residuals, strict=True)) for curve in curves}
     for layer, sigma in steepness.items():
         cells = [f"{found[layer, solver][count]:.3f}" for solver, count, _ in columns]
-        table.add_row(layer, f"{sigma:.2f}", *cells)
+        table.add_row(layer, f"{sigma:.2f}", f"{rightmost[layer]:.2f}", *cells)
     return table
 
 
-def _save(out: Path, curves: list[ResidualCurve], steepness: dict[str, float], growth: Any) -> None:
-    from dataclasses import asdict
-
+def _save(out: Path, curves: list[ResidualCurve], measured: dict[str, Any], growth: Any) -> None:
     from unshaken.files import write_json
     from unshaken.reports.figures import layer_profile, save_figure
     from unshaken.reports.stability_regions import stability_regions
 
-    numbers = {"residuals": [asdict(curve) for curve in curves], "lipschitz": steepness}
+    numbers = {"residuals": [asdict(curve) for curve in curves], **measured}
     write_json(out / "doctor.json", {**numbers, "growth": [asdict(row) for row in growth]})
     shown = {("gradient-descent", 5): "descent T=5", ("gradient-descent", 15): "descent T=15"}
     shown |= {("anderson", steps): f"Anderson {steps}" for steps in (3, 5)}

@@ -19,7 +19,7 @@ from unshaken.connections.connection import Connection
 from unshaken.connections.layer import ConnectedLayer, LayerEquation
 from unshaken.connections.surgery import connect, connection_of, disconnect
 from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov, Solver
-from unshaken.solvers.base import size
+from unshaken.solvers.base import masked, size
 
 Batch = dict[str, Tensor]
 
@@ -168,6 +168,45 @@ def _largest_singular_value(equation: LayerEquation, iterations: int, generator:
             (back,) = torch.autograd.grad(y, x, pushed)
             v = hold(back.detach())
     return float(sigma.max())
+
+
+def rightmost_eigenvalues(model: nn.Module, batch: Batch, iterations: int = 60, seed: int = 0) -> dict[str, float]:
+    """Largest real part of an eigenvalue of each layer's Jacobian at the plain model's states; the batch's largest.
+
+    Proposition 2 of the paper is about this number, in the layer form: an implicit step is stable for any step size
+    where it is not above zero. By Arnoldi's method on the transposed Jacobian, whose eigenvalues are the same: an
+    estimate from inside of the spectrum, which is close for eigenvalues that stand apart.
+    """
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    connection = Connection(form="layer", solver=FixedPoint(steps=1))
+    with _connected_copy(model, connection) as probe, _equations(probe) as seen:
+        with torch.no_grad():
+            _pass_plain_states(probe, seen, batch)
+        return {label: _rightmost(equation, iterations, generator) for label, (equation, _) in seen.items()}
+
+
+def _rightmost(equation: LayerEquation, iterations: int, generator: torch.Generator) -> float:
+    with torch.enable_grad():
+        x = equation.h.detach().requires_grad_()
+        y = equation.layer(x)
+    shape, tiny = x.shape, torch.finfo(x.dtype).tiny
+    tokens = torch.full((len(x),), shape[1]) if equation.mask is None else equation.mask.sum(1).cpu()
+    iterations = min(iterations, int(tokens.min()) * shape[2])  # a space cannot grow beyond the smallest text's
+    basis = [masked(torch.randn(shape, generator=generator, dtype=x.dtype).to(x.device), equation.mask)]
+    basis = [basis[0] / basis[0].norm(dim=1, keepdim=True)]  # (batch, features) each
+    hessenberg = x.new_zeros(len(x), iterations + 1, iterations)
+    for column in range(iterations):
+        (pulled,) = torch.autograd.grad(y, x, basis[-1].reshape(shape), retain_graph=True)
+        vector, known = masked(pulled, equation.mask), torch.stack(basis, dim=1)  # (batch, n, features)
+        for _ in range(2):  # twice is enough: one pass leaves rounding in the directions that are there already
+            overlap = known @ vector[:, :, None]
+            vector = vector - (overlap.transpose(1, 2) @ known)[:, 0]
+            hessenberg[:, : column + 1, column] += overlap[:, :, 0]
+        length = vector.norm(dim=1)
+        hessenberg[:, column + 1, column] = length
+        basis.append(vector / length.clamp_min(tiny)[:, None])
+    eigenvalues = torch.linalg.eigvals(hessenberg[:, :iterations].double().cpu())
+    return float(eigenvalues.real.max())
 
 
 @dataclass(frozen=True, kw_only=True)
