@@ -3,7 +3,8 @@
     python scripts/pin_requirements.py --torch-wheel torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl
 
 `requirements/cuda.txt` has PyPI's torch with all it brings for GPUs. `requirements/cpu.txt` has the CPU build of torch,
-which PyPI does not keep, by the files given. Both take their versions from `constraints.txt`. Needs uv.
+which PyPI does not keep, by the files given, or the entry it has where none is given. Both take their versions from
+`constraints.txt`. Needs uv.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ALSO_ON_CPUS = {"setuptools"}  # torch needs it; a virtual environment has one of its own, so no constraint names it
+ENTRY = re.compile(r"^\S+==[^\n]*\n(?:    [^\n]*\n)*", re.MULTILINE)
 HEADING = "# Written by scripts/pin_requirements.py. pip install --require-hashes -r requirements/{name}.txt\n"
 
 
@@ -24,7 +26,7 @@ def compiled() -> dict[str, str]:
     command = ["uv", "pip", "compile", "pyproject.toml", "--extra", "test", "--constraint", "constraints.txt"]
     options = ["--generate-hashes", "--python-version", "3.11", "--no-header", "--no-annotate", "--no-emit-index-url"]
     done = subprocess.run([*command, *options], cwd=ROOT, check=True, capture_output=True, text=True)
-    entries = re.findall(r"^\S+==[^\n]*\n(?:    [^\n]*\n)*", done.stdout, re.MULTILINE)
+    entries = ENTRY.findall(done.stdout)
     return {entry.split("==")[0]: entry for entry in entries}
 
 
@@ -33,6 +35,9 @@ def normalised(name: str) -> str:
 
 
 def cpu_torch(wheels: list[Path]) -> str:
+    if not wheels:
+        kept = ENTRY.findall((ROOT / "requirements" / "cpu.txt").read_text())
+        return next(str(entry) for entry in kept if entry.startswith("torch=="))
     versions = {wheel.name.split("-")[1] for wheel in wheels}
     if len(versions) != 1:
         raise SystemExit(f"give wheels of one version of torch, not of {', '.join(sorted(versions))}")
@@ -42,8 +47,8 @@ def cpu_torch(wheels: list[Path]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch-wheel", type=Path, action="append", required=True, help="a CPU build; once a platform")
-    wheels: list[Path] = parser.parse_args().torch_wheel
+    parser.add_argument("--torch-wheel", type=Path, action="append", help="a CPU build; once a platform")
+    wheels: list[Path] = parser.parse_args().torch_wheel or []
     entries = compiled()
     tested = {normalised(name) for name in re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.M)}
     on_cpus = {name: entry for name, entry in entries.items() if name in tested | ALSO_ON_CPUS}

@@ -107,6 +107,17 @@ def process_start() -> float:
         return _LOADED
 
 
+def lost_process(error: RuntimeError) -> bool:
+    """Whether an error means that another process of a process group has ended: torch has no type for it in gloo."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return False
+    said = str(error).lower()
+    signs = ("connection closed", "connection reset", "connection refused", "broken pipe", "remote process exited")
+    return isinstance(error, dist.DistError) or any(sign in said for sign in signs)
+
+
 def attempt() -> int:
     """How often the launcher has started its processes anew after one of them failed."""
     return _number("TORCHELASTIC_RESTART_COUNT", 0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # Characters a token that are tried first, and how much more where they gave too few tokens.
 FIRST, MORE = 16, 4
+PART = 1 << 18  # characters whose tokens are counted at once
 # Between a word and a space before a letter or digit of ASCII. What follows can change nothing there: these splitters
 # part words at spaces before anything else looks at them, and neither character combines with its neighbours.
 _SAFE = re.compile(r"(?<=[A-Za-z0-9])(?= [A-Za-z0-9])")
@@ -23,7 +24,7 @@ _NORMALIZERS = {
 def cut_columns(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int) -> list[list[str]]:
     """The columns of `texts`, each text cut where the tokens that `max_length` leaves stay the same.
 
-    Only one text of a pair is cut: which of two long ones loses the odd token depends on their full lengths.
+    Of two long texts of a pair each keeps half, and the longer one the odd token, so that one stays the longer one.
 
     Example:
         >>> (column,) = cut_columns(tokenizer, [("good " * 1_000_000,)], max_length=128)
@@ -39,7 +40,44 @@ def cut_columns(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int)
         if len(long) == 1:
             others = [len(_ids(tokenizer, column[row])) for column in columns if column is not long[0]]
             long[0][row] = _cut(tokenizer, long[0][row], max(max_length, *others, 0), first)
+        elif len(long) == 2:
+            long[0][row], long[1][row] = _cut_both(tokenizer, long[0][row], long[1][row], max_length)
     return columns
+
+
+def _cut_both(tokenizer: Any, first: str, second: str, max_length: int) -> tuple[str, str]:
+    """Two long texts, cut to more than `max_length` tokens each, the longer of them still the longer one."""
+    start = FIRST * (max_length + 1)
+    heads = [_cut(tokenizer, text, max_length, start) for text in (first, second)]
+    counts = [len(_ids(tokenizer, head)) for head in heads]
+    has_odd_token = (max_length - tokenizer.num_special_tokens_to_add(pair=True)) % 2
+    if min(counts) <= max_length or not has_odd_token:  # one is whole and shorter, or both keep as many
+        return heads[0], heads[1]
+    if _has_more_tokens(tokenizer, first, second):
+        return _cut(tokenizer, first, counts[1], start), heads[1]
+    return heads[0], _cut(tokenizer, second, counts[0] - 1, start)
+
+
+def _has_more_tokens(tokenizer: Any, first: str, second: str) -> bool:
+    """Whether the first text has more tokens, by parts of both in turn: no longer than the shorter one takes."""
+    parts, ahead = (_counts(tokenizer, first), _counts(tokenizer, second)), 0
+    while True:
+        behind = 1 if ahead > 0 else 0
+        count = next(parts[behind], None)
+        if count is None:  # it has ended, and the other has more tokens, or as many, already
+            return behind == 1
+        ahead += -count if behind else count
+
+
+def _counts(tokenizer: Any, text: str) -> Iterator[int]:
+    """The tokens of each part of a text. A word before a part gives it the beginning that it has in the text."""
+    start = 0
+    while start < len(text):
+        found = _SAFE.search(text, start + PART)
+        end = found.start() if found else len(text)
+        word = "a" if start else ""
+        yield len(_ids(tokenizer, word + text[start:end])) - (len(_ids(tokenizer, word)) if word else 0)
+        start = end
 
 
 def can_cut(tokenizer: Any) -> bool:

@@ -243,6 +243,44 @@ def attack_results(data: bytes) -> None:
     results.to_jsonl(folder() / "results-again.jsonl")
 
 
+def tally(data: bytes) -> None:
+    """What a block of a large run came to; what is read adds up and can be shown."""
+    from rich.console import Console
+
+    from unshaken.evaluation import Tally
+
+    with stored("tally.json", data) as path:
+        found = Tally.load(path)
+    Console(file=io.StringIO()).print(found + found)
+
+
+def scan_result(data: bytes) -> None:
+    from unshaken.scanning import ScanResult
+
+    with stored("scan.json", data) as path:
+        found = ScanResult.load(path)
+    for name in ("again.json", "again.html", "junit.xml", "scan.sarif"):
+        found.save(folder() / name, fail_under=80.0)
+
+
+def reader_file(data: bytes) -> None:
+    """The readers saved with a model; what is read reads any text."""
+    from unshaken.readers import load
+
+    with stored("model/unshaken_reader.json", data) as path:
+        found = load(path.parent)
+    assert found is not None
+    found.texts(("a g00d f i l m",))
+
+
+def http_cache(data: bytes) -> None:
+    """Answers that a web service gave before."""
+    from unshaken.victims.http import HttpVictim
+
+    with stored("answers.jsonl", data) as path:
+        HttpVictim("http://127.0.0.1:9", label_names=("a", "b"), cache=path)
+
+
 # ----------------------------------------------------------------------------------------------------------- recipes
 
 
@@ -492,6 +530,41 @@ def _results_seed() -> bytes:
     return results.to_jsonl(folder() / "seed.jsonl").read_bytes()
 
 
+def _tally_seed() -> bytes:
+    from report_parts import made_evaluation, run
+
+    from unshaken.evaluation import Report, Tally
+    from unshaken.schema import encode
+
+    return encoded(encode(Tally.of(Report(evaluations=(made_evaluation(run("xxo-"), total=4),)), "0" * 64)))
+
+
+def _scan_seed() -> bytes:
+    from unshaken import Victim, scan
+
+    victim = Victim.from_callable(lambda texts: [[0.2, 0.8]] * len(texts), 2, label_names=("ham", "spam"), name="x")
+    found = scan(victim, ["a good film", "a bad plot"], families=["typos", "spacing"], search=0)
+    return found.save(folder() / "seed.json").read_bytes()
+
+
+def _reader_seed() -> bytes:
+    from unshaken.examples import Examples
+    from unshaken.readers import FILE_NAME, KnownWords, parse
+
+    assert FILE_NAME == "unshaken_reader.json"
+    rows = Examples.from_lists(["a good film", "a bad plot"], [0, 1])
+    (folder() / "seed").mkdir(exist_ok=True)
+    parse("all", KnownWords.of(rows, ())).save(folder() / "seed")
+    return (folder() / "seed" / FILE_NAME).read_bytes()
+
+
+def _cache_seed() -> bytes:
+    from unshaken.victims.http import HttpVictim
+
+    victim = HttpVictim("http://127.0.0.1:9", label_names=("a", "b"))
+    return lines([{"key": victim.fingerprint, "texts": [f"film {n}"], "answer": [0.5, 0.5]} for n in range(3)])
+
+
 def _connection_seeds() -> tuple[bytes, ...]:
     from unshaken.connections import CONNECTIONS
 
@@ -532,6 +605,10 @@ def targets() -> dict[str, Fuzzed]:
         "report": Fuzzed(feed=report, seeds=(_report_seed(),), form=JSON),
         "training record": Fuzzed(feed=training_record, seeds=(_record_seed(),), form=JSON),
         "attack results": Fuzzed(feed=attack_results, seeds=(_results_seed(),), form=LINES),
+        "tally": Fuzzed(feed=tally, seeds=(_tally_seed(),), form=JSON),
+        "scan result": Fuzzed(feed=scan_result, seeds=(_scan_seed(),), form=JSON),
+        "reader file": Fuzzed(feed=reader_file, seeds=(_reader_seed(),), form=JSON),
+        "http cache": Fuzzed(feed=http_cache, seeds=(_cache_seed(),), form=LINES),
         "recipe": Fuzzed(feed=recipe, seeds=(RECIPE,), form=TOML),
         "outcome": Fuzzed(feed=outcome, seeds=(_outcome_seed(),), form=JSON),
         "specs": Fuzzed(feed=spec, seeds=SPECS),

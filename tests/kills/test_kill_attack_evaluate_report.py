@@ -80,12 +80,28 @@ def report_command(evaluation: Path, out: Path) -> Command:
     return Command(words=words, resume=())
 
 
+def counted(out: Path) -> dict[str, Any]:
+    """What a run in blocks came to; no block has a file of its own beside the others'."""
+    found: dict[str, Any] = json.loads((out / "totals.json").read_text())
+    assert found["rows"] == 40
+    return found
+
+
+def block_command(model: list[str], out: Path) -> Command:
+    return Command(words=["attack", *model, "--block", "12", "--out", str(out)])
+
+
 KILLS = [pytest.param(2, id="short"), pytest.param(24, id="long", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("kills", KILLS)
 def test_attack(model: list[str], tmp_path: Path, kills: int) -> None:
     survive(lambda out: attack_command(model, out), attacked, tmp_path, kills, seed=1)
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_attack_in_blocks(model: list[str], tmp_path: Path, kills: int) -> None:
+    survive(lambda out: block_command(model, out), counted, tmp_path, kills, seed=4)
 
 
 @pytest.mark.parametrize("kills", KILLS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -45,6 +46,32 @@ def test_the_first_process_speaks_for_all(words: list[str], tmp_path: Path) -> N
     model = {path.name for path in (tmp_path / "run" / "model").iterdir()}
     assert {"README.md", "unshaken_training.json", "model.safetensors"} <= model
     assert (tmp_path / "run" / "report.json").is_file()
+
+
+def test_a_rank_without_the_other_ends_with_one_line(words: list[str], tmp_path: Path) -> None:
+    """Started without a launcher, which would end it first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    fixed = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    fixed |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    command = [sys.executable, "-m", "unshaken", *words, "--epochs", "500", "--out", str(tmp_path / "run")]
+    ranks = []
+    for rank in ("0", "1"):
+        with (tmp_path / f"log-{rank}").open("w") as log:
+            environment = {**fixed, "RANK": rank, "LOCAL_RANK": rank}
+            ranks.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+    checkpoints = tmp_path / "run" / "checkpoints"
+    while not list(checkpoints.glob("checkpoint-*/seal.json")):  # both are at work
+        assert ranks[0].poll() is None, (tmp_path / "log-0").read_text()[-3000:]
+        time.sleep(0.2)
+    ranks[1].kill()
+    code = ranks[0].wait(timeout=300)
+    ranks[1].wait()
+    said = (tmp_path / "log-0").read_text()
+    assert code == 2, said[-3000:]
+    assert "Traceback" not in said
+    assert said.count("error: another process of this launch has ended") == 1
 
 
 @pytest.mark.slow

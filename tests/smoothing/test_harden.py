@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import unshaken
+from unshaken.attacks import Genetic
+from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.smoothing import smoothing_of
 from unshaken.substitutions import Dictionary, WordNet
@@ -40,6 +44,35 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     raised = {check.flag for check in found.report.flags if "hardened" in check.subject}
     assert "knows-this-source" in raised
     assert (tmp_path / "out" / "report.json").is_file()
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = bert
+    model.float().save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    arguments = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "use_cpu": True, "disable_tqdm": True}
+    given = (str(tmp_path / "base"), rows(16), rows(8, 100))
+    options = {"substitutions": (WORDS,), "attacked": 4, "variants": 2, "arguments": {**arguments, "max_length": 32}}
+    whole = unshaken.harden(*given, out=tmp_path / "whole", **options)
+    search, done = Genetic.__call__, []
+
+    def stopped(self: Genetic, *words: Any, **more: Any) -> Any:
+        done.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Genetic, "__call__", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        unshaken.harden(*given, out=tmp_path / "run", **options)
+    assert done
+    monkeypatch.setattr(Genetic, "__call__", search)
+    with pytest.raises(UnshakenError, match="resume"):
+        unshaken.harden(*given, out=tmp_path / "run", **options)
+    found = unshaken.harden(*given, out=tmp_path / "run", resume=True, **options)
+    assert [item.accuracy(name) for item in found.report.evaluations for name in item.conditions] == [
+        item.accuracy(name) for item in whole.report.evaluations for name in item.conditions
+    ]
+    weights = [(run.hardened.folder / "model.safetensors").read_bytes() for run in (whole, found)]
+    assert weights[0] == weights[1]
 
 
 def test_recipes_name_real_sets(tmp_path: Path) -> None:

@@ -61,10 +61,11 @@ TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=60).map("".join) | st.ju
 def early(monkeypatch):
     """Short texts are cut too, so that most of what hypothesis tries is."""
     monkeypatch.setattr(truncation, "FIRST", 1)
+    monkeypatch.setattr(truncation, "PART", 12)
 
 
-def ids(tokenizer, columns) -> list[list[int]]:
-    batch = tokenizer(*columns, truncation=True, max_length=LENGTH)
+def ids(tokenizer, columns, length=LENGTH) -> list[list[int]]:
+    batch = tokenizer(*columns, truncation=True, max_length=length)
     return [
         encoding.ids + encoding.type_ids + [n for pair in encoding.offsets for n in pair]
         for encoding in batch.encodings
@@ -93,6 +94,39 @@ def test_a_cut_changes_no_token(name, texts) -> None:
 def test_a_cut_changes_no_token_of_a_pair(name, first, second) -> None:
     tokenizer = TOKENIZERS[name]
     assert ids(tokenizer, cut_columns(tokenizer, [(first, second)], LENGTH)) == ids(tokenizer, [[first], [second]])
+
+
+PAIRS = st.tuples(st.integers(0, 60), st.integers(0, 60), TEXTS, TEXTS)
+
+
+@every_tokenizer
+@pytest.mark.parametrize("length", [LENGTH, LENGTH + 1])  # leaves an odd number of tokens, and an even one
+@settings(max_examples=30)
+@given(pair=PAIRS)
+def test_two_long_texts_are_cut_and_the_longer_one_keeps_the_odd_token(name, length, pair) -> None:
+    tokenizer = TOKENIZERS[name]
+    first, second = "good film " * pair[0] + pair[2], "a film " * pair[1] + pair[3]
+    columns = cut_columns(tokenizer, [(first, second)], length)
+    assert ids(tokenizer, columns, length) == ids(tokenizer, [[first], [second]], length)
+
+
+@every_tokenizer
+@pytest.mark.parametrize("more", [0, 1])
+def test_both_long_texts_of_a_pair_are_cut(name, more, monkeypatch) -> None:
+    monkeypatch.setattr(truncation, "PART", 50)
+    texts = ("good film " * (1000 + more), "good film " * (1001 - more))
+    columns = cut_columns(TOKENIZERS[name], [texts], LENGTH)
+    assert all(len(column[0]) < 400 for column in columns)
+    assert ids(TOKENIZERS[name], columns) == ids(TOKENIZERS[name], [[text] for text in texts])
+
+
+@every_tokenizer
+@settings(max_examples=40)
+@given(first=TEXTS, second=TEXTS)
+def test_which_text_has_more_tokens_is_known_by_parts(name, first, second) -> None:
+    tokenizer = TOKENIZERS[name]
+    counts = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (first, second)]
+    assert truncation._has_more_tokens(tokenizer, first, second) == (counts[0] > counts[1])
 
 
 def test_others_are_left_whole() -> None:

@@ -214,7 +214,16 @@ CSV_FAULTS = {
     "no label column": (b"text,stars\nx,1\n", r"no label column; columns: 'text', 'stars'"),
     "two columns of one name": (b"text,text\nx,1\n", "two columns are named 'text'"),
     "empty text": (b"text,label\nx,1\n  ,0\n", "line 3 has an empty text in column 'text'"),
-    "empty label": (b"text,label\nx,1\ny,\n", "line 3 has no label in column 'label'"),
+    "empty label": (b"text,label\nx,1\ny,\n", "line 3 has no label in column 'label'; fill it in, or remove the row"),
+    "label nan": (
+        b"text,label\nx,pos\ny,NaN\n",
+        "line 3 has no label in column 'label'; fill it in, or remove the row",
+    ),
+    "label null": (b"text,label\nx,1\ny,null\n", "line 3 has no label in column 'label'; fill it in"),
+    "a class for each row": (
+        b"text,label\n" + b"".join(b"x %d,%d\n" % (n, n) for n in range(1000)),
+        r"1,000 classes in [\d,]+ rows, so most have one example; name the column .*--label-column",
+    ),
     "mixed labels": (b"text,label\nx,1\ny,good\n", "labels of mixed types .line 2 has '1', line 3 has 'good'."),
     "broken utf-8": (b"text,label\nx,1\ncaf\xe9,0\n", "line 3 is not UTF-8 .byte 0xe9 at column 4."),
     "short row": (b"text,label\nx,1\ny\n", "line 3 has 1 fields, the header has 2"),

@@ -95,7 +95,7 @@ def main() -> None:
         sys.exit(_complain(": ".join(str(part) for part in (error.filename, error.strerror) if part)))
 
 
-RESUMABLE = (["train"], ["attack"], ["evaluate"])
+RESUMABLE = (["train"], ["harden"], ["attack"], ["evaluate"])
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

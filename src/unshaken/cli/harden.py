@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from unshaken.cli import options
 from unshaken.errors import UnshakenError
 
 
@@ -28,16 +29,18 @@ def harden(
     limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, chosen by id.")] = None,
     attacked: Annotated[int, typer.Option(min=1, help="Held-out examples that are attacked.")] = 100,
     seed: Annotated[int, typer.Option()] = 0,
+    resume: options.Resume = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present.")] = False,
 ) -> None:
     """Smoothed vocabulary, readers and SWAP with good defaults; then both models under every source at once."""
     from unshaken.display import Console
+    from unshaken.files import locked
     from unshaken.reports.model_card import save_model_card
     from unshaken.substitutions import parse_substitutions
     from unshaken.tasks import load_task
     from unshaken.training.hardening import harden as run
 
-    if (out / "report.json").exists():
+    if (out / "report.json").exists() and not resume:
         raise UnshakenError(f"{out} holds an earlier report; remove it or name another folder with --out")
     loaded = load_task(file, data=data, seed=seed, text_columns=text_column or None, label_column=label_column)
     train = loaded.require("train")
@@ -48,24 +51,27 @@ def harden(
         "learning_rate": learning_rate,
         "per_device_train_batch_size": batch_size,
         "max_length": max_length,
-        "save_strategy": "no",
+        "save_strategy": "epoch",  # for --resume
+        "save_total_limit": 1,
         "eval_strategy": "no",
         "load_best_model_at_end": False,
         "use_cpu": cpu,
     }
-    found = run(
-        model,
-        train if limit is None else train.sample(limit, seed),
-        test,
-        out=out,
-        substitutions=parse_substitutions(substitutions),
-        hops=hops,
-        attacked=attacked,
-        seed=seed,
-        arguments=arguments,
-    )
-    page = found.report.save(out / "report.html")
-    for tuned in (found.plain, found.hardened):
-        save_model_card(tuned.folder, tuned.record, found.report)
+    with locked(out):
+        found = run(
+            model,
+            train if limit is None else train.sample(limit, seed),
+            test,
+            out=out,
+            substitutions=parse_substitutions(substitutions),
+            hops=hops,
+            attacked=attacked,
+            seed=seed,
+            arguments=arguments,
+            resume=resume,
+        )
+        page = found.report.save(out / "report.html")
+        for tuned in (found.plain, found.hardened):
+            save_model_card(tuned.folder, tuned.record, found.report)
     console.print(found.report)
     console.print(f"Model: {found.hardened.folder}\nReport: {page}", markup=False, soft_wrap=True)

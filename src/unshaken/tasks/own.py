@@ -13,7 +13,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.tasks.readers import FORMATS, Record, class_labels, read
-from unshaken.tasks.rows import NUMBER, WHOLE, build_examples, find_column, is_unlabelled, label_text
+from unshaken.tasks.rows import FILL, NUMBER, WHOLE, build_examples, find_column, is_unlabelled, label_text
 from unshaken.tasks.sources import hub_records, load_from_hub
 from unshaken.tasks.task import SPLITS, Task, TaskData
 
@@ -29,6 +29,9 @@ TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "tweet", "me
 LABEL_COLUMNS = ("label", "labels", "target", "class", "category", "sentiment", "gold_label", "is_duplicate", "y")
 SAVE_TO_DISK_NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
 SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+
+
+MANY = 50  # classes; with two rows or fewer of each there is nothing to learn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +149,12 @@ def load_sources(
 
 
 def _need_two_classes(train: Examples, source: str) -> None:
+    classes = len(train.label_names)
+    if classes > MANY and classes > len(train) / 2:
+        raise UnshakenError(
+            f"{source}: {classes:,} classes in {len(train):,} rows, so most have one example; name the column that "
+            "holds the class (--label-column), or leave out classes with too few rows"
+        )
     if not train.is_regression and len(set(train.labels)) < 2:
         only = train.label_names[int(train.labels[0])]
         raise UnshakenError(f"{source}: every row has the label {only!r}; training needs two classes or more")
@@ -207,8 +216,8 @@ def _label_names(source: Source, column: str) -> tuple[str, ...]:
     for record in source.records():
         value = record.fields.get(column)
         text = label_text(value)
-        if not text:
-            raise UnshakenError(f"{source.name}: {record.where} has no label in column {column!r}")
+        if not text or text.casefold() in ("nan", "null"):  # as tables write what is missing
+            raise UnshakenError(f"{source.name}: {record.where} has no label in column {column!r}; {FILL}")
         if text in seen:
             continue
         kind = _kind(text)

@@ -19,6 +19,7 @@ from unshaken.tasks.task import Task
 
 UNLABELLED = -1
 _NO_LABEL = ("", "-", "-1")  # absent, SNLI's undecided pairs, the hub's hidden test labels
+FILL = "fill it in, or remove the row"
 WHOLE = r"[+-]?\d{1,300}"  # a longer row of digits is no number anybody counts with
 NUMBER = r"[+-]?\d{1,300}(\.\d*)?([eE][+-]?\d+)?"
 
@@ -102,7 +103,7 @@ def is_unlabelled(examples: Examples, source: str) -> bool:
     hidden = [row for row in examples if row.label == UNLABELLED and not isinstance(row.label, float)]
     if hidden and len(hidden) < len(examples):
         count = f"{len(hidden)} of {len(examples)}"
-        raise UnshakenError(f"{source}: {count} rows have no label; the first has the id {hidden[0].id!r}")
+        raise UnshakenError(f"{source}: {count} rows have no label; the first has the id {hidden[0].id!r}; {FILL}")
     return bool(hidden)
 
 
@@ -152,7 +153,7 @@ def _target(value: Any, record: Record, source: str) -> float:
     except (TypeError, ValueError, OverflowError):
         target = math.nan
     if not math.isfinite(target):
-        raise UnshakenError(f"{source}: {record.where} has the target {value!r}, not a number")
+        raise UnshakenError(f"{source}: {record.where} has the target {value!r}, not a number; {FILL}")
     return target
 
 

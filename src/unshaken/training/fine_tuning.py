@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.files import locked, read_json, write_json
-from unshaken.processes import Shard
+from unshaken.processes import Shard, lost_process
 
 if TYPE_CHECKING:
     from unshaken.attacks import Attack
@@ -128,6 +128,13 @@ def fine_tune(plan: Plan) -> FineTuned:
         torch.set_flush_denormal(True)  # gradients of 1e-40, as a changed network has them at first, make a CPU crawl
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
+        except RuntimeError as error:
+            if lost_process(error):
+                raise UnshakenError(
+                    "another process of this launch has ended, and its own last line says why; the same command with "
+                    "--resume goes on from the last checkpoint"
+                ) from error
+            raise
         finally:
             torch.set_flush_denormal(False)
         seconds = time.perf_counter() - start

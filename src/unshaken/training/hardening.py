@@ -41,6 +41,7 @@ def harden(
     attacked: int = 100,
     seed: int = 0,
     arguments: dict[str, Any] | None = None,
+    resume: bool = False,
 ) -> Hardened:
     """Fine-tune a model plainly and hardened on the same rows, and attack both with every source at once.
 
@@ -59,6 +60,7 @@ def harden(
         attacked: Test rows that are attacked.
         seed: Of training and attacks.
         arguments: Of `RobustTrainingArguments`.
+        resume: Continue what `out` holds: from the last checkpoints and the examples that are attacked already.
 
     Example:
         >>> found = unshaken.harden("minilm", data.train, data.test, out="out/hardened")
@@ -72,6 +74,7 @@ def harden(
         "validation": validation,
         "seed": seed,
         "arguments": arguments or {},
+        "resume": resume,
     }
     plain = fine_tune(Plan(**shared, out=out / "plain", method="plain"))
     hardened = fine_tune(
@@ -92,7 +95,8 @@ def harden(
         Genetic(substitutions=everything, population=20, generations=10, seed=seed),
     ]
     clean = evaluate(victims, {"held out": test}, seed=seed)
-    robust = evaluate(victims, {"attacked": test.sample(attacked, seed)}, attacks, out=out / "attacks", seed=seed)
+    chosen = {"attacked": test.sample(attacked, seed)}
+    robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume)
     report = merge([clean, robust])
     report.save(out / "report.json")
     return Hardened(plain=plain, hardened=hardened, report=report)

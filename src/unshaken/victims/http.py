@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.schema import decode, parse_json
 from unshaken.victims.answers import as_probabilities, probe_classes
 from unshaken.victims.base import Texts, Victim, log_of, require_classes
 
@@ -122,13 +124,22 @@ class HttpVictim(Victim):
     def _read_cache(self) -> None:
         if self._cache is None or not self._cache.is_file():
             return
-        for line in self._cache.read_text(encoding="utf-8").splitlines():
+        for line in self._cache.read_bytes().split(b"\n"):
             try:
-                entry = json.loads(line)
-                if entry["key"] == self.fingerprint:
-                    self._known[tuple(entry["texts"])] = entry["answer"]
-            except (ValueError, KeyError, TypeError):
+                entry = decode(_Known, parse_json(line, "a line"), "a line")
+            except UnshakenError:
                 continue  # a line that a kill cut off: it is asked again
+            if entry.key == self.fingerprint:
+                self._known[entry.texts] = entry.answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """A line of the cache."""
+
+    key: str
+    texts: tuple[str, ...]
+    answer: Any
 
 
 def _template(request: Any) -> Any:
