@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -108,8 +109,17 @@ def make_rows(path: Path, count: int) -> Path:
     return path
 
 
-def run(words: list[str], log: Path, kill_after: float | None = None) -> tuple[float, float, int]:
-    """Seconds, peak megabytes and exit status of one command."""
+@dataclass(frozen=True)
+class Spent:
+    """What a command took."""
+
+    seconds: float
+    processor_seconds: float = 0.0
+    megabytes: float = 0.0  # at its peak
+    code: int = 0
+
+
+def run(words: list[str], log: Path, kill_after: float | None = None) -> Spent:
     with log.open("ab") as stream:
         begin = time.perf_counter()
         process = subprocess.Popen(words, stdout=stream, stderr=stream)
@@ -119,20 +129,24 @@ def run(words: list[str], log: Path, kill_after: float | None = None) -> tuple[f
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-            return time.perf_counter() - begin, 0.0, process.returncode
+            return Spent(time.perf_counter() - begin, code=process.returncode)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    return time.perf_counter() - begin, used.ru_maxrss / 1024, process.returncode
+    busy = used.ru_utime + used.ru_stime
+    return Spent(time.perf_counter() - begin, busy, used.ru_maxrss / 1024, process.returncode)
 
 
-def predicted(words: list[str]) -> float:
-    """Seconds by `--dry-run`, the start of the process as a run has it included."""
-    begin = time.perf_counter()
-    done = subprocess.run([*words, "--dry-run"], capture_output=True, text=True, check=True)
-    spent = time.perf_counter() - begin
-    print("  " + done.stdout.strip())
-    about, measured = re.findall(r"(?:about|in) ((?:\d+ h )?[\d.]+ (?:s|min))", done.stdout)
-    return _seconds(about) + spent - _seconds(measured)
+def predicted(words: list[str], folder: Path) -> tuple[float, float]:
+    """Seconds by `--dry-run`, by both clocks, the start of the process as a run has it included."""
+    log = folder / "dry-run"
+    spent = require(run([*words, "--dry-run"], log), log)
+    said = log.read_text().strip().splitlines()[-1]
+    log.unlink()
+    print(f"  {said}")
+    time_in = r"((?:\d+ h )?[\d.]+ (?:s|min))"
+    found = re.findall(rf"(?:about|in) {time_in} \({time_in}", said)
+    (about, busy), (measured, measured_busy) = ([_seconds(text) for text in pair] for pair in found)
+    return about + spent.seconds - measured, busy + spent.processor_seconds - measured_busy
 
 
 def _seconds(text: str) -> float:
@@ -140,10 +154,10 @@ def _seconds(text: str) -> float:
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (h|min|s)", text))
 
 
-def require(done: tuple[float, float, int], log: Path) -> tuple[float, float]:
-    if done[2] != 0:
-        sys.exit(f"a command ended with {done[2]}:\n{log.read_text()[-2000:]}")
-    return done[:2]
+def require(done: Spent, log: Path) -> Spent:
+    if done.code != 0:
+        sys.exit(f"a command ended with {done.code}:\n{log.read_text()[-2000:]}")
+    return done
 
 
 def counts(out: Path) -> object:
@@ -171,22 +185,23 @@ def main() -> None:
             options = ["--attack", arguments.attack, "--block", str(arguments.block), "--out", str(out)]
             return [*start, *options, "--device", "cpu"]
 
-        peaks, times = [], []
+        runs = []
         for times_more in (1, 10):
-            data = make_rows(folder / f"{times_more}.csv", arguments.rows * times_more)
-            said = predicted(command(data, folder / "nothing"))
-            seconds, peak = require(run(command(data, folder / f"out-{times_more}"), log), log)
-            peaks.append(peak)
-            times.append(seconds)
             rows = arguments.rows * times_more
-            print(f"{rows:,} rows: {seconds:.0f} s, {rows / seconds:,.0f} rows/s, peak {peak:,.0f} MB")
-            print(f"  predicted / real time: {said / seconds:.2f}", flush=True)
-        print(f"peak memory, ten times the rows / once: {peaks[1] / peaks[0]:.2f}")
+            data = make_rows(folder / f"{times_more}.csv", rows)
+            said = predicted(command(data, folder / "nothing"), folder)
+            found = require(run(command(data, folder / f"out-{times_more}"), log), log)
+            runs.append(found)
+            print(f"{rows:,} rows: {found.seconds:.0f} s, {found.processor_seconds:.0f} s of processor time")
+            print(f"  peak memory {found.megabytes:,.0f} MB")
+            print(f"  predicted / real time: {said[0] / found.seconds:.2f}", end="")
+            print(f", by processor time {said[1] / found.processor_seconds:.2f}", flush=True)
+        print(f"peak memory, ten times the rows / once: {runs[1].megabytes / runs[0].megabytes:.2f}")
         draw, killed, out = random.Random(1), 0, folder / "killed"
         words_again = command(folder / "1.csv", out)
         while killed < arguments.kills:
-            moment = draw.uniform(0.05, 0.95) * times[0]
-            killed += run([*words_again, "--resume"], log, kill_after=moment)[2] == -signal.SIGKILL
+            moment = draw.uniform(0.05, 0.95) * runs[0].seconds
+            killed += run([*words_again, "--resume"], log, kill_after=moment).code == -signal.SIGKILL
             if (out / "totals.json").exists():
                 break
         require(run([*words_again, "--resume"], log), log)

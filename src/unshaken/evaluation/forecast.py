@@ -32,21 +32,27 @@ class Forecast:
     Attributes:
         rows: Examples of the run.
         seconds: Predicted, without the start of Python and the loading of models.
+        processor_seconds: The same by the processor's clock, which other programs on the machine do not move.
         bytes: Predicted size of its files.
         measured_rows: Examples that were measured.
         measured_seconds: What they took.
+        measured_processor_seconds: The same by the processor's clock.
     """
 
     rows: int
     seconds: float
+    processor_seconds: float
     bytes: int
     measured_rows: int
     measured_seconds: float
+    measured_processor_seconds: float
 
     def __str__(self) -> str:
+        whole = f"about {_duration(self.seconds)} ({_duration(self.processor_seconds)} of processor time)"
+        sample = f"in {_duration(self.measured_seconds)} ({_duration(self.measured_processor_seconds)})"
         return (
-            f"{self.rows:,} rows: about {_duration(self.seconds)} and {self.bytes / 1e6:,.0f} MB of files, measured on "
-            f"{self.measured_rows:,} rows in {_duration(self.measured_seconds)}; loading is not counted"
+            f"{self.rows:,} rows: {whole} and {self.bytes / 1e6:,.0f} MB of files, measured on {self.measured_rows:,} "
+            f"rows {sample}; loading is not counted"
         )
 
 
@@ -73,31 +79,34 @@ def forecast(
         views: What is written besides the results, where a run writes more.
     """
 
-    def measured(some: Examples) -> tuple[int, float, int]:
-        """Rows, seconds and bytes of one evaluation."""
+    def measured(some: Examples) -> tuple[int, float, float, int]:
+        """Rows, seconds by both clocks and bytes of one evaluation."""
         with tempfile.TemporaryDirectory(prefix="unshaken-forecast-") as folder:
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.process_time()
             report = evaluate(list(victims), some, list(attacks), out=folder, seed=seed, recheck=recheck)
             if views is not None:
                 views(report, Path(folder))
-            seconds = time.perf_counter() - begin
-            return len(some), seconds, sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+            seconds, busy = time.perf_counter() - begin, time.process_time() - busy
+            size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+            return len(some), seconds, busy, size
 
     start, size = 0, min(COHORT, max(1, len(sample) // 16))
-    points: list[tuple[int, float, int]] = []
+    points: list[tuple[int, float, float, int]] = []
     while start + size <= len(sample) and (len(points) < 3 or points[-1][1] < LONG_ENOUGH):
         points.append(measured(sample[start : start + size]))
         start += size
         size *= 1 if len(points) == 1 else 2
     if len(points) < 2:
         points.append(measured(sample))
-    counts, times, sizes = (np.array(values, float) for values in zip(*points[1:][-3:], strict=True))
+    counts, times, busy, sizes = (np.array(values, float) for values in zip(*points[1:][-3:], strict=True))
     return Forecast(
         rows=rows,
         seconds=_drawn_on(counts, times, rows),
+        processor_seconds=_drawn_on(counts, busy, rows),
         bytes=int(sizes[-1] / counts[-1] * rows),
-        measured_rows=sum(count for count, _, _ in points),
-        measured_seconds=sum(seconds for _, seconds, _ in points),
+        measured_rows=sum(point[0] for point in points),
+        measured_seconds=sum(point[1] for point in points),
+        measured_processor_seconds=sum(point[2] for point in points),
     )
 
 
