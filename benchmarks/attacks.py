@@ -218,7 +218,7 @@ def main() -> None:
     on_gpu.add_argument("--dtype", default="bfloat16")
     on_gpu.add_argument("-n", type=int, default=872)
     on_gpu.add_argument("--n-imdb", type=int, default=200)
-    on_gpu.add_argument("--in-flight", type=int, default=512)
+    on_gpu.add_argument("--in-flight", type=int, default=1024)
     on_gpu.add_argument("--compare", action="store_true", help="also search each example alone")
     on_gpu.add_argument("--profile", action="store_true", help="also print where the time goes")
     on_cpu.add_argument("--population", type=int, default=20)

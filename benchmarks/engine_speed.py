@@ -23,12 +23,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-import unshaken.attacks.engine as engine
-from unshaken.attacks import PWWS, Attack, Beam, Genetic, Greedy, Random, TextFooler
+from unshaken.attacks import PWWS, Attack, Beam, Genetic, Greedy, Random, TextFooler, confirming, engine
 from unshaken.attacks.constraints import PartOfSpeech, SentenceSimilarity
 from unshaken.attacks.many.cohort import Cohort
 from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.many.searches import ManySearches
+from unshaken.attacks.spaces import Spaces
 from unshaken.attacks.textfooler import VARIANTS
 from unshaken.examples import Examples
 from unshaken.substitutions.base import Substitutions
@@ -36,6 +36,7 @@ from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Rows
 
 REPEATS = 3  # the best of them counts, for the attack and for the model alone
+PROFILED = 100  # examples; a profile of many more takes longer than what it looks at
 MINUTES = ("genetic-60x40",)  # takes so long that it runs once, for its wall time
 
 
@@ -85,7 +86,7 @@ def run(
             yield {**about, **compared(attack, victim, examples, arguments.in_flight)}
         if arguments.profile:
             yield {**about, "seconds_of": split(attack, victim, examples, arguments.in_flight)}
-            print(profile(attack, victim, examples, arguments.in_flight), file=sys.stderr)
+            print(profile(attack, victim, examples[:PROFILED], arguments.in_flight), file=sys.stderr)
     except Exception as error:
         traceback.print_exc()
         yield {"attack": name, "error": f"{type(error).__name__}: {error}"}
@@ -173,13 +174,13 @@ def compared(attack: Attack, victim: ModelVictim, examples: Examples, in_flight:
 
 # What takes time, from the outermost to the innermost; the seconds of each leave out those of what it calls.
 STEPS: dict[str, list[tuple[Any, str]]] = {
-    "setup": [(engine._Engine, "_spaces"), (ManySearches, "_prepare")],
+    "setup": [(Spaces, "of"), (ManySearches, "_prepare")],
     "constraints": [(engine._Engine, "check"), (Cohort, "_allowed")],
     "draws": [(Genetic, "_draws")],
     "questions": [(Cohort, "ask"), (Cohort, "settle"), (Memory, "look_up"), (Memory, "add"), (Cohort, "_keys")],
     "rows and forward": [(ModelVictim, "predict_table"), (ModelVictim, "predict_rows")],
     "forward": [(ModelVictim, "_logits")],
-    "confirmation": [(engine, "confirmed")],
+    "confirmation": [(engine, "confirmed"), (confirming, "confirmed")],
     "results": [(Cohort, "finished")],
 }
 
@@ -228,18 +229,18 @@ def split(attack: Attack, victim: ModelVictim, examples: Examples, in_flight: in
 
 
 def profile(attack: Attack, victim: ModelVictim, examples: Examples, in_flight: int) -> str:
-    """Operators by the time of the device and of the processor, and Python's functions by their own time."""
+    """Operators by the time of the device (or of the processor), and Python's functions by their own time."""
     cuda = victim.device.type == "cuda"
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
     with torch.profiler.profile(activities=kinds) as seen:
         attack(victim, examples, in_flight=in_flight)
-    orders = ["self_cuda_time_total"] * cuda + ["self_cpu_time_total"]
-    tables = [seen.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=50) for order in orders]
+    order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+    table = seen.key_averages().table(sort_by=order, row_limit=20, max_name_column_width=50)
     with patch.object(victim, "runs_beside_python", False), cProfile.Profile() as host:
         attack(victim, examples, in_flight=in_flight)
     told = io.StringIO()
-    pstats.Stats(host, stream=told).sort_stats("tottime").print_stats(40)
-    return "\n".join([*tables, told.getvalue()])
+    pstats.Stats(host, stream=told).sort_stats("tottime").print_stats(30)
+    return f"{table}\n{told.getvalue()}"
 
 
 def sentences_of(data: Path, name: str) -> list[tuple[str, int]]:

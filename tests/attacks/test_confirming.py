@@ -96,3 +96,56 @@ def test_the_string_is_tokenised_anew(tokenizer: Any, monkeypatch: pytest.Monkey
     for row in results:
         if row.outcome == "success":
             assert victim.log_probabilities([row.adversarial])[0].argmax() != row.label
+
+
+def by_padding(module: Any, args: Any, given: dict[str, torch.Tensor], found: Any) -> Any:
+    """Answers by the share of padding in the batch: what no text alone has."""
+    padded = 1 - given["attention_mask"].float().mean()
+    found.logits = found.logits + 5 * padded * torch.tensor([1.0, -1.0])
+    return found
+
+
+LENGTHS = ["a good film", "a bad plot", "a good film with a bad plot .", "a fine plot", "a"]
+
+
+def test_many_texts_are_answered_as_if_each_were_alone(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer)
+    model.register_forward_hook(by_padding, with_kwargs=True)
+    victim = Victim.from_model(model, tokenizer)
+    texts = [(text,) for text in LENGTHS]
+    alone = np.stack([victim.answer_alone(row) for row in texts])
+    assert not np.allclose(victim.log_probabilities(texts), alone, atol=1e-3)  # padding decides there
+    np.testing.assert_allclose(victim.answers_alone(texts), alone, atol=1e-5)
+    assert victim.answers_alone([]).shape == (0, 2)
+
+
+def test_where_rounding_might_decide_the_text_stands_by_itself(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer)
+    with torch.no_grad():
+        model.classifier.weight.zero_()  # all classes are alike for every text
+        model.classifier.bias.zero_()
+    victim = Victim.from_model(model, tokenizer)
+    rows: list[int] = []
+    model.register_forward_hook(lambda module, args, kwargs, out: rows.append(len(out.logits)), with_kwargs=True)
+    victim.answers_alone([("a good film",), ("a bad plot",)])
+    assert rows == [2, 1, 1]
+    with torch.no_grad():
+        model.classifier.bias.copy_(torch.tensor([1.0, 0.0]))
+    rows.clear()
+    victim.answers_alone([("a good film",), ("a bad plot",)])
+    assert rows == [2]
+
+
+def test_results_of_a_fast_victim_wait_for_company(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    attack = PWWS(substitutions=WORD_LIST)
+    examples = labelled(victim)
+    direct = attack(victim, examples)
+    calls: list[int] = []
+    answers = victim.answers_alone
+    monkeypatch.setattr(victim, "answers_alone", lambda texts: calls.append(len(texts)) or answers(texts))
+    monkeypatch.setattr(victim, "runs_beside_python", True)
+    together = attack(victim, examples)
+    assert [(row.outcome, row.adversarial) for row in together] == [(row.outcome, row.adversarial) for row in direct]
+    assert calls == [sum(row.outcome == "success" for row in direct)]
+    assert calls[0] > 1

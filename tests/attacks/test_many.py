@@ -12,8 +12,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
 
-from unshaken.attacks import PWWS, AttackResults, Beam, Genetic, Greedy, Random, Targeted, Untargeted, Victim
-from unshaken.attacks.constraints import MaxChanged, NoRepeat
+from unshaken.attacks import (
+    PWWS,
+    AttackResults,
+    Beam,
+    Genetic,
+    Greedy,
+    Random,
+    Targeted,
+    TextFooler,
+    Untargeted,
+    Victim,
+)
+from unshaken.attacks.constraints import MaxChanged, NoRepeat, SentenceSimilarity
 from unshaken.attacks.goals import Goal
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.memory import Memory
@@ -27,6 +38,10 @@ SEARCHES = (
     Greedy(substitutions=WORD_LIST),
     Beam(substitutions=WORD_LIST, width=3),
     Random(substitutions=WORD_LIST, samples=30),
+    *(
+        TextFooler(substitutions=WORD_LIST, variant=variant, constraints=())
+        for variant in ("paper", "code", "textattack")
+    ),
 )
 IDS = [f"{attack.name}-{number}" for number, attack in enumerate(SEARCHES)]
 PAIRS = tuple((text, other) for text, other in zip(TEXTS, TEXTS[3:] + TEXTS[:3], strict=True))
@@ -94,6 +109,19 @@ def test_equal_for_pairs_and_frozen_columns(attack: Any, victims: Any) -> None:
         assert_equal(replace(attack, frozen_columns=frozen), victims[3], labelled(victims[3], PAIRS))
     short = Victim.from_model(victims[2].model, victims[2].tokenizer, max_length=12)  # most pairs are truncated
     assert_equal(attack, short, labelled(short, PAIRS))
+
+
+@pytest.mark.parametrize("metric", ["cosine", "jin2020"])
+def test_equal_where_the_most_similar_text_is_taken(metric: Any, victims: Any) -> None:
+    similar = SentenceSimilarity(metric=metric, threshold=0.3, window=None, compared_with="previous")
+    attack = TextFooler(substitutions=WORD_LIST, constraints=(similar,))
+    for victim in victims.values():
+        results = assert_equal(attack, victim, labelled(victim))
+        assert "success" in {row.outcome for row in results}
+    plain_choice = replace(attack, constraints=())(victims[2], labelled(victims[2]))
+    assert [row.adversarial for row in plain_choice] != [
+        row.adversarial for row in attack(victims[2], labelled(victims[2]))
+    ]
 
 
 def test_wrong_answers_are_not_searched(victims: Any) -> None:
@@ -228,8 +256,8 @@ class HostWaits(TorchDispatchMode):
 def test_the_host_waits_per_round_and_not_per_example(
     attack: Any, victims: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A confirmation asks about one text alone, so it waits for each; here the search is looked at.
-    monkeypatch.setattr("unshaken.attacks.engine.confirmed", lambda reached, victim, results: results)
+    # A confirmation waits for the device on its own account; here the search is looked at.
+    monkeypatch.setattr("unshaken.attacks.confirming.confirmed", lambda reached, victim, results: results)
     victim = Victim.from_model(victims[2].model, victims[2].tokenizer, batch_tokens=1 << 20)
     victim._launch_tokens = 1 << 20  # one batch a question, as a model may wait once in each
     rounds, predict = [0], victim.predict_table

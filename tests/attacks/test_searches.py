@@ -284,15 +284,15 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
     """HotFlip's promise for a substitute is the slope of the loss towards it, here by finite differences."""
     import torch
 
-    from unshaken.attacks.engine import _Engine
     from unshaken.attacks.questions import Look
+    from unshaken.attacks.spaces import Spaces
     from unshaken.substitutions.hull_builder import HullBuilder
     from unshaken.substitutions.hull_search import HullMixer
 
     victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
     (example,) = labelled(victim, ["a good film with a bad plot"])
     attack = HotFlip(substitutions=WORD_LIST)
-    (space,) = _Engine(attack, victim, (), 1)._spaces([example])
+    (space,) = Spaces(attack, victim, (), None).of([example])
     (promises,) = attack.inspect(victim, [Look(space, space.clean, 1)])
     inputs = tokenizer([example.texts[0]], return_tensors="pt")
     hull = HullBuilder(WORD_LIST, tokenizer, max_length=64, pieces="same")([example.texts], inputs["input_ids"])

@@ -23,8 +23,8 @@ from transformers import (
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Victim
-from unshaken.attacks.engine import _Engine
 from unshaken.attacks.space import PROBE
+from unshaken.attacks.spaces import Spaces
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
@@ -233,9 +233,7 @@ def test_tokens_put_together_are_the_tokenizers_own(
 ) -> None:
     text = "".join(parts)
     example = Example(id="x", texts=(text, "a good plot") if pair else (text,), label=0)
-    engine = _Engine(PWWS(substitutions=WORD_LIST), minilm, (), 1)
-    engine._has_answered = True  # a text without substitutable words is fine here
-    (space,) = engine._spaces([example])
+    (space,) = Spaces(PWWS(substitutions=WORD_LIST), minilm, (), None).of([example])
     assembler = TokenAssembler(minilm.tokenizer, len(example.texts), minilm.max_length)
     (recipe,) = assembler.recipes([space])
     if recipe is None:
@@ -250,8 +248,8 @@ def test_tokens_put_together_are_the_tokenizers_own(
 
 
 def test_plain_sentences_are_put_together(minilm: ModelVictim) -> None:
-    engine = _Engine(PWWS(substitutions=WORD_LIST), minilm, (), 1)
-    spaces = engine._spaces([Example(id=str(n), texts=(text,), label=0) for n, text in enumerate(TEXTS)])
+    examples = [Example(id=str(n), texts=(text,), label=0) for n, text in enumerate(TEXTS)]
+    spaces = Spaces(PWWS(substitutions=WORD_LIST), minilm, (), None).of(examples)
     assert None not in TokenAssembler(minilm.tokenizer, 1, minilm.max_length).recipes(spaces)
 
 

@@ -11,8 +11,8 @@ from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken import Connection, UnshakenError, connect
 from unshaken.attacks import HotFlip, HullAttack, Victim
-from unshaken.attacks.engine import _Engine
 from unshaken.attacks.questions import Look
+from unshaken.attacks.spaces import Spaces
 from unshaken.connections import Implicit, Phantom
 from unshaken.solvers import Anderson
 
@@ -38,7 +38,7 @@ def promises(model: Any, tokenizer: Any) -> np.ndarray:
     victim = Victim.from_model(model, tokenizer)
     (example,) = labelled(victim, [TEXT])
     attack = HotFlip(substitutions=WORD_LIST)
-    (space,) = _Engine(attack, victim, (), 1)._spaces([example])
+    (space,) = Spaces(attack, victim, (), None).of([example])
     (seen,) = attack.inspect(victim, [Look(space, space.clean, 1)])
     return seen[np.isfinite(seen) & (seen != 0)]
 

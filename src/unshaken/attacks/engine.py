@@ -8,19 +8,17 @@ ties, rare as they are, may fall either way. Load the victim with dtype=float64 
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.confirming import confirmed
-from unshaken.attacks.constraints import check, restrict
+from unshaken.attacks.confirming import confirmed, confirmed_together
+from unshaken.attacks.constraints import check
 from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.flight import Flight
 from unshaken.attacks.input_checks import checked_input
@@ -29,12 +27,12 @@ from unshaken.attacks.parts import parts_of
 from unshaken.attacks.progress import ProgressBar
 from unshaken.attacks.questions import Look, Searcher
 from unshaken.attacks.results import AttackResult, AttackResults
-from unshaken.attacks.space import PROBE, Space, candidates_of
+from unshaken.attacks.space import PROBE, candidates_of
+from unshaken.attacks.spaces import Spaces
 from unshaken.attacks.storage import Merged, ResultsFile
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.processes import Shard
-from unshaken.substitutions.words import match_case, segment, visible_positions
 from unshaken.victims.base import Texts, Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Rows, TokenAssembler
@@ -101,8 +99,8 @@ class _Engine:
         self.in_flight = in_flight
         self._row_checks = [found for found in attack.checks if found.reads_rows]
         self._text_checks = [found for found in attack.checks if not found.reads_rows]
-        self._ready: dict[str, Space] = {}  # set up to see whether there is any effect, for the first block
         self._assembler: TokenAssembler | None = None
+        self._spaces: Spaces
         self._first = first
         self._has_answered = has_answered
 
@@ -112,17 +110,15 @@ class _Engine:
             return
         # A reader may change a word by what stands around it, so its texts are tokenised whole.
         if isinstance(self.victim, ModelVictim) and self.victim.reader is None:
-            # Where a worker runs the model, it tokenises too, and a tokenizer serves one thread at a time.
-            beside = self.victim.runs_beside_python
-            tokenizer = copy.deepcopy(self.victim.tokenizer) if beside else self.victim.tokenizer
-            self._assembler = TokenAssembler(tokenizer, len(examples[0].texts), self.victim.max_length)
+            self._assembler = self.victim.assembler(len(examples[0].texts))
+        self._spaces = Spaces(self.attack, self.victim, self.frozen, self._assembler)
         if not self._has_answered:
-            self._require_effect()
+            self._spaces.require_effect(self._first)
         alone = list(examples)
         if self._assembler and isinstance(self.victim, ModelVictim) and ManySearches.serves(self.attack):
-            together = ManySearches(self.attack, self.victim, self._assembler, self._spaces)
-            for result in together.results(examples, self.in_flight):
-                yield from confirmed(self.attack.goal.reached, self.victim, [result])
+            together = ManySearches(self.attack, self.victim, self._assembler, self._spaces.of)
+            rounds = together.results(examples, self.in_flight)
+            yield from confirmed_together(self.attack.goal.reached, self.victim, rounds)
             self._has_answered |= together.answered
             alone = together.left
         yield from self._one_by_one(alone)
@@ -145,82 +141,12 @@ class _Engine:
                     cohort.ask()
 
     def _flights(self, examples: Sequence[Example]) -> list[Flight]:
-        spaces = self._spaces(examples)
+        spaces = self._spaces.of(examples)
         recipes = self._assembler.recipes(spaces) if self._assembler else [None] * len(spaces)
         return [
             Flight(self.attack, space, recipe, self.victim.num_labels)
             for space, recipe in zip(spaces, recipes, strict=True)
         ]
-
-    def _spaces(self, examples: Sequence[Example]) -> list[Space]:
-        """The search spaces of some examples: visible words outside frozen columns that have allowed substitutes."""
-        if all(example.id in self._ready for example in examples):
-            return [self._ready.pop(example.id) for example in examples]
-        texts = [example.texts for example in examples]
-        visible = self._visible(texts)
-        words = [tuple(segment(text) for text in row) for row in texts]
-        places = [
-            (row, column) for row in range(len(texts)) for column in range(len(texts[row])) if column not in self.frozen
-        ]
-        choices = restrict(
-            self.attack.constraints,
-            [words[row][column] for row, column in places],
-            [
-                _only(found, visible[row] and visible[row][column])
-                for found, (row, column) in zip(
-                    self.attack.substitutions.for_texts([words[row][column] for row, column in places]),
-                    places,
-                    strict=True,
-                )
-            ],
-            [column for _, column in places],
-        )
-        found = dict(zip(places, choices, strict=True))
-        return [self._space(example, words[row], row, found) for row, example in enumerate(examples)]
-
-    def _visible(self, texts: Sequence[Texts]) -> list[Any]:
-        """The words of each column that the model sees; None where it sees them all."""
-        visible: list[Any] = [None] * len(texts)
-        if isinstance(self.victim, ModelVictim) and getattr(self.victim.tokenizer, "is_fast", False):
-            limit = self.victim.max_length
-            cut: Sequence[int] = range(len(texts))
-            if self._assembler and self._assembler.usable:
-                cut = [row for row, whole in enumerate(self._assembler.whole(texts)) if len(whole.ids) > limit]
-            tokenizer = self._assembler.tokenizer if self._assembler else self.victim.tokenizer
-            with self.victim.tokenizing:
-                found = visible_positions(tokenizer, [texts[row] for row in cut], limit)
-            for row, positions in zip(cut, found, strict=True):
-                visible[row] = positions
-        return visible
-
-    def _require_effect(self) -> None:
-        spaces = self._spaces(self._first)
-        self._ready = {space.example.id: space for space in spaces}
-        if any(space.word_count for space in spaces) and not any(map(len, spaces)):
-            raise UnshakenError(
-                f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of the "
-                f"first {len(spaces)} examples; use another set, or fewer constraints or frozen columns"
-            )
-
-    def _space(self, example: Example, words: Any, row: int, found: dict[tuple[int, int], Any]) -> Space:
-        probe = self.attack.probe_form(self.victim)
-        places, forms = [], []
-        for column, of_column in enumerate(words):
-            for position, substitutes in enumerate(found.get((row, column), ())):
-                surface = of_column[position]
-                cased = dict.fromkeys(match_case(surface, word) for word in substitutes)
-                cased.pop(surface, None)
-                if cased:
-                    places.append((column, position))
-                    forms.append((surface, *cased))
-        return Space(
-            example=example,
-            texts=example.texts,
-            places=tuple(places),
-            forms=tuple(forms),
-            probe=probe,
-            frozen_columns=self.frozen,
-        )
 
     def check(self, flights: Sequence[Flight]) -> None:
         """Set which rows of the open questions the constraints allow, in one batch over all examples."""
@@ -359,14 +285,6 @@ class _Cohort:
         self._finished = [flight.result for flight in self.flights if flight.result is not None]
         self.flights = [flight for flight in self.flights if flight.result is None]
         yield from results
-
-
-def _only(choices: list[list[str]], positions: Sequence[int] | None) -> list[list[str]]:
-    """Choices at words the model does not see are dropped."""
-    if positions is None:
-        return choices
-    seen = set(positions)
-    return [found if position in seen else [] for position, found in enumerate(choices)]
 
 
 def _in_blocks(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Scoring
 from unshaken.attacks.many.groups import first_best
 from unshaken.attacks.many.prefixes import ask_many_one_by_one, ask_many_prefixes
+from unshaken.attacks.many.word_by_word import by_promise, probe_rows, swap_word_by_word
 from unshaken.attacks.questions import (
     Ask,
     Scores,
@@ -95,16 +95,15 @@ class PWWS(SearchAttack):
         active = cohort.active()
         if not len(active):
             return
-        owner, place = cohort.is_place()[active].nonzero(as_tuple=True)
-        owner = active[owner]
-        rows = cohort.clean_rows(owner).scatter_(1, place[:, None], PROBE)
-        blotted = cohort.per_place(owner, place, cohort.ask(owner, rows, probes=True).values)
-        active = cohort.active()
-        if not len(active):
+        owner, place, probes = probe_rows(cohort, active, PROBE)
+        start, at, choice = cohort.single_swaps(active, cohort.clean_rows(active))
+        of = active[start]
+        rows = cohort.clean_rows(of).scatter_(1, at[:, None], choice[:, None].short())
+        cohort.look_ahead(torch.cat([owner, of]), torch.cat([probes, rows]))
+        blotted = cohort.per_place(owner, place, cohort.ask(owner, probes, probes=True).values)
+        if not len(cohort.active()):  # all of their budget is spent
             return
-        start, place, choice = cohort.single_swaps(active, cohort.clean_rows(active))
-        owner = active[start]
-        rows = cohort.clean_rows(owner).scatter_(1, place[:, None], choice[:, None].short())
+        owner, place = of, at
         answers = cohort.ask(owner, rows, previous=torch.zeros_like(rows))
         best = first_best(answers.values, owner * cohort.width + place, len(cohort) * cohort.width)
         best = best.clamp_max(len(rows) - 1).view(len(cohort), cohort.width)
@@ -114,29 +113,10 @@ class PWWS(SearchAttack):
         yield
         if self.variant == "greedy":
             promise = (weights * cohort.goal.chance(values)).where(is_place, -torch.inf)
-            yield from self._search_many_again(cohort, promise.sort(dim=1, descending=True, stable=True).indices)
+            yield from swap_word_by_word(cohort, by_promise(promise))
             return
         promise = weights * (values - cohort.clean.values[:, None])
         useful = is_place & values.isfinite()
-        rank = promise.where(useful, -torch.inf).sort(dim=1, descending=True, stable=True).indices.argsort(1)
+        rank = by_promise(promise.where(useful, -torch.inf)).argsort(1)
         ask = ask_many_one_by_one if self.checks else ask_many_prefixes
         yield from ask(cohort, rank.where(useful, cohort.width), choice[best])
-
-    def _search_many_again(self, cohort: Cohort, order: Tensor) -> Iterator[None]:
-        rows, values = cohort.clean_rows(order), cohort.clean.values.clone()
-        for step in range(cohort.width):
-            active = cohort.active()
-            active = active[cohort.places[active] > step]
-            if not len(active):
-                return
-            place = order[active, step]
-            start, choice = cohort.substitutes_at(active, place)
-            owner = active[start]
-            candidates = rows[owner].scatter(1, place[start, None], choice[:, None].short())
-            answers = cohort.ask(owner, candidates, previous=rows[owner])
-            cohort.settle(owner, candidates, answers)
-            best = first_best(answers.values, owner, len(cohort)).clamp_max(len(candidates) - 1)[active]
-            better = answers.values[best] > values[active]
-            rows[active] = candidates[best].where(better[:, None], rows[active])
-            values[active] = answers.values[best].where(better, values[active])
-            yield

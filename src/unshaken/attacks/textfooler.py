@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.constraints import Constraint, PartOfSpeech, SentenceSimilarity, StopWords
 from unshaken.attacks.goals import Scoring
+from unshaken.attacks.many.word_by_word import by_promise, probe_rows, swap_word_by_word
 from unshaken.attacks.questions import Ask, Scores, Search, ask_probes
-from unshaken.attacks.space import Space, candidates_of
+from unshaken.attacks.space import PROBE, Space, candidates_of
 from unshaken.errors import UnshakenError
 from unshaken.victims.base import Victim
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Answers, Cohort
 
 # Paper section 3 and the default of the official command line: 0.7. The authors' runs, and so the paper's numbers: 0.5
 # (issue 12 of the official code). Texts under 15 words: 0.1 (official code).
@@ -96,16 +104,55 @@ class TextFooler(SearchAttack):
         importance = gone.values - clean.values[0]
         if self.variant == "textattack":
             return np.asarray(importance)
-        before, after = np.exp(clean.log_probabilities[0]), np.exp(gone.log_probabilities)
+        before, after = (np.exp(part.log_probabilities.astype(np.float64)) for part in (clean, gone))
         predicted = after.argmax(-1)
-        bonus = after[np.arange(len(after)), predicted] - before[predicted]
+        bonus = after[np.arange(len(after)), predicted] - before[0, predicted]
         return np.asarray(importance + np.where(predicted != before.argmax(), bonus, 0.0))
 
     def _most_similar(self, space: Space, rows: np.ndarray, scores: Scores, previous: np.ndarray) -> np.ndarray:
         """Of the rows that fool the victim the one nearest in meaning, or, where no encoder says so, of best score."""
-        measures = [found for found in self.constraints if isinstance(found, SentenceSimilarity)]
-        if not measures:
+        if self._measure is None:
             return np.asarray(rows[scores.winner()])
         rows = rows[scores.success]
         candidates = [candidate for row in rows for candidate in candidates_of(space, row, previous, changed_only=True)]
-        return np.asarray(rows[int(np.argmax(measures[0].scores(candidates)))])
+        return np.asarray(rows[int(np.argmax(self._measure.scores(candidates)))])
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        active = cohort.active()
+        if not len(active):
+            return
+        owner, place, probes = probe_rows(cohort, active, PROBE)
+        gone = cohort.ask(owner, probes, probes=True)
+        importance = gone.values - cohort.clean.values[owner]
+        if self.variant != "textattack":
+            before, after = (part.log_probabilities.double().exp() for part in (cohort.clean, gone))
+            predicted = after.argmax(1)
+            bonus = after.gather(1, predicted[:, None])[:, 0] - before[owner, predicted]
+            importance = importance + bonus.where(predicted != before.argmax(1)[owner], 0.0)
+        yield
+        order = by_promise(cohort.per_place(owner, place, importance))
+        prefer = partial(self._similarities, cohort) if self._measure else None
+        yield from swap_word_by_word(cohort, order, beat_clean=self.variant == "code", prefer=prefer)
+
+    @property
+    def _measure(self) -> SentenceSimilarity | None:
+        return next((found for found in self.constraints if isinstance(found, SentenceSimilarity)), None)
+
+    def _similarities(self, cohort: Cohort, owner: Tensor, rows: Tensor, previous: Tensor, answers: Answers) -> Tensor:
+        """How near in meaning the rows that fool the victim are; -inf for the others. (n,)"""
+        assert self._measure is not None
+        found = torch.full_like(answers.values, -torch.inf)
+        fooling = (answers.success & cohort.alive[owner]).nonzero()[:, 0]
+        parts = (part[fooling].cpu().numpy() for part in (owner, rows, previous))
+        candidates = [
+            candidate
+            for number, row, before in zip(*parts, strict=True)
+            for candidate in candidates_of(
+                cohort.spaces[number],
+                row[: len(cohort.spaces[number])],
+                before[: len(cohort.spaces[number])],
+                changed_only=True,
+            )
+        ]
+        found[fooling] = torch.tensor(self._measure.scores(candidates), dtype=found.dtype, device=found.device)
+        return found

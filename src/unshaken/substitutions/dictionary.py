@@ -60,10 +60,21 @@ class Dictionary(Substitutions):
     def vocabulary(self) -> list[str]:
         return [word for word, replacements in self.entries.items() if replacements]
 
+    @cached_property
+    def _known(self) -> dict[str, list[str]]:
+        """What was asked before: of words with entries only, so that it stays small."""
+        return {}
+
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         word = words[position]
-        found = self.entries.get(word) or (self.entries.get(word.lower()) if self.lowercase else None) or ()
-        return [replacement for replacement in found if replacement.lower() != word.lower()]
+        known = self._known.get(word)
+        if known is None:
+            found = self.entries.get(word) or (self.entries.get(word.lower()) if self.lowercase else None)
+            if not found:
+                return []
+            lower = word.lower()
+            known = self._known[word] = [replacement for replacement in found if replacement.lower() != lower]
+        return list(known)
 
 
 def _checked(entries: Any, source: str) -> dict[str, tuple[str, ...]]:

@@ -76,6 +76,11 @@ class Victim(ABC):
         """Log-probabilities of one text by itself, as exactly as the victim can say them. (classes,)"""
         return np.asarray(self.log_probabilities([texts])[0])
 
+    def answers_alone(self, texts: Sequence[Texts]) -> np.ndarray:
+        """The same for many texts, each as if it were alone. (n, classes)"""
+        answers = [self.answer_alone(row) for row in texts]
+        return np.stack(answers) if answers else np.empty((0, self.num_labels), np.float32)
+
     @staticmethod
     def from_pretrained(
         path_or_name: str | Path,

@@ -6,7 +6,7 @@ cuts are less certain than with BERT, an example changed at every place is compa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unshaken.wordings.choices import PROBE, Array, Wordings
 from unshaken.wordings.cuts import AddedTokens, Column, cut, family_of
+from unshaken.wordings.pool import EMPTY, PiecePool
 from unshaken.wordings.table import FIXED, SPECIAL, Recipe, Template, TokenTable
 
 REMEMBERED = 1 << 20  # strings whose tokens are kept, some 200 MB
@@ -35,7 +36,8 @@ class TokenAssembler:
         self.max_length = max_length
         self._family = family_of(tokenizer)
         self._template = Template.of(tokenizer, columns) if self._family else None
-        self._pieces: dict[str, tuple[int, ...]] = {}
+        self._pool = self._new_pool()
+        self._last: dict[tuple[str, ...], Any] = {}  # encodings of the texts of the last call
         if self.usable:
             self._added = AddedTokens.of(tokenizer)
 
@@ -52,8 +54,13 @@ class TokenAssembler:
         return self.tokenizer.pad_token_id or 0, self.tokenizer.pad_token_type_id
 
     def whole(self, texts: Sequence[tuple[str, ...]]) -> list[Any]:
-        """The tokenizer's own encodings of texts, untruncated."""
-        return self._encode([row if self.columns > 1 else row[0] for row in texts])
+        """The tokenizer's own encodings of texts, untruncated; those of the last call are remembered."""
+        new = [row for row in dict.fromkeys(texts) if row not in self._last]
+        if new:
+            made = self._encode([row if self.columns > 1 else row[0] for row in new])
+            known = {row: self._last[row] for row in texts if row in self._last}
+            self._last = known | dict(zip(new, made, strict=True))
+        return [self._last[row] for row in texts]
 
     def _encode(self, texts: Sequence[Any], add_special_tokens: bool = True) -> list[Any]:
         """By the Rust part, because the wrapper costs more than the work for short strings."""
@@ -62,17 +69,26 @@ class TokenAssembler:
         backend.no_padding()
         return list(backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens))
 
+    def _new_pool(self) -> PiecePool:
+        def encode(strings: list[str]) -> list[list[int]]:
+            return [own.ids for own in self._encode(strings, add_special_tokens=False)]
+
+        # No token beyond the limit is ever read; of a pair the true lengths say which text is cut.
+        specials = [token for tokens, _ in self._template.specials for token in tokens] if self._template else []
+        return PiecePool(encode, self.pad[0], self.max_length if self.columns == 1 else None, specials)
+
     def recipes(self, examples: Sequence[Wordings]) -> list[Recipe | None]:
         """A recipe for each example, with two calls of the tokenizer for all; None where texts must stay whole."""
         if not self.usable:
             return [None] * len(examples)
         assert self._family is not None
+        if len(self._pool) > REMEMBERED:
+            self._pool = self._new_pool()
         made = [cut(example, self._family, self._added) for example in examples]
-        self._learn(
-            part
-            for columns in made
-            for column in columns or ()
-            for part in (*column.fixed, column.tail, *(form for forms in column.choices for form in forms))
+        parts = [column for columns in made for column in columns or ()]
+        self._pool.learn(
+            (string for column in parts for string in (*column.fixed, column.tail)),
+            (forms for column in parts for forms in column.choices),
         )
         whole = self.whole([example.texts for example in examples])
         wrong = {
@@ -82,8 +98,9 @@ class TokenAssembler:
         }
         if self._family == "blanks":
             wrong |= self._wrong_when_changed(examples, made, wrong)
+        lengths = self._pool.lengths()
         return [
-            None if number in wrong or columns is None else self._recipe(example, columns)
+            None if number in wrong or columns is None else self._recipe(example, columns, lengths)
             for number, (example, columns) in enumerate(zip(examples, made, strict=True))
         ]
 
@@ -110,7 +127,7 @@ class TokenAssembler:
         padded = _padded(choices, [len(example) for example in examples])
         owner = np.tile(np.arange(len(examples)), len(choices))
         known = [recipe is not None for recipe in recipes]
-        table = self.table([recipe or _EMPTY for recipe in recipes])
+        table = self.table([recipe or self._nothing() for recipe in recipes])
         others = [
             (row, example.write(padded[row, : len(example)]))
             for row, example in enumerate(examples[number] for number in owner)
@@ -130,62 +147,58 @@ class TokenAssembler:
             mask[row, : len(tokens)] = True
         return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask.long()}
 
-    def _learn(self, strings: Iterable[str]) -> None:
-        if len(self._pieces) > REMEMBERED:
-            self._pieces.clear()
-        new = sorted(set(strings) - self._pieces.keys())
-        if new:
-            encoded = self._encode(new, add_special_tokens=False)
-            self._pieces.update((text, tuple(own.ids)) for text, own in zip(new, encoded, strict=True))
-
-    def _recipe(self, example: Wordings, columns: Sequence[Column]) -> Recipe:
+    def _recipe(self, example: Wordings, columns: Sequence[Column], lengths: Array) -> Recipe:
         assert self._template is not None
         slots: list[tuple[int, int, int, int]] = []
         entries: list[int] = []
-        lists: dict[tuple[int, ...], int] = {}
-        # No token beyond the limit is ever read; of a pair the true lengths say which text is cut.
-        pieces, limit = self._pieces, self.max_length if self.columns == 1 else None
+        pool, place, specials = self._pool, 0, 0
 
-        def fixed(tokens: tuple[int, ...], column: int, kind: int) -> None:
-            if tokens:
-                slots.append((len(entries), FIXED, column, kind))
-                entries.append(lists.setdefault(tokens[:limit], len(lists)))
+        def add(numbers: Sequence[int], place: int, column: int, kind: int) -> None:
+            slots.append((len(entries), place, column, kind))
+            entries.extend(numbers)
 
-        place = 0
+        def fixed(string: str, column: int, kind: int) -> None:
+            number = pool.number(string)
+            if number != EMPTY:
+                add((number,), FIXED, column, kind)
+
         for number, (special, kind) in enumerate(zip(self._template.specials, (*self._template.kinds, 0), strict=True)):
             for token, own in zip(*special, strict=True):
-                fixed((token,), SPECIAL, own)
+                add((pool.number_of_token(token),), FIXED, SPECIAL, own)
+                specials += 1
             if number == len(columns):
                 break
             for before, forms in zip(columns[number].fixed, columns[number].choices, strict=True):
-                fixed(pieces[before], number, kind)
-                slots.append((len(entries), place, number, kind))
-                entries.extend(lists.setdefault(pieces[form][:limit], len(lists)) for form in forms)
+                fixed(before, number, kind)
+                add(pool.group(forms), place, number, kind)
                 place += 1
-            fixed(pieces[columns[number].tail], number, kind)
-        specials = sum(len(tokens) for tokens, _ in self._template.specials)
-        lengths = np.array([len(tokens) for tokens in lists], np.int64)
-        made = np.array(slots, np.int64).reshape(-1, 4)
-        numbers = np.array(entries, np.int64)
+            fixed(columns[number].tail, number, kind)
+        made, numbers = np.array(slots, np.int64).reshape(-1, 4), np.array(entries, np.int64)
         return Recipe(
+            pool=pool,
             slots=made,
             entries=numbers,
-            starts=np.concatenate([[0], np.cumsum(lengths)]),
-            tokens=np.array([token for tokens in lists for token in tokens], np.int64),
             counts=example.sizes + (example.probe is not None),
             specials=specials,
             longest=int(np.maximum.reduceat(lengths[numbers], made[:, 0]).sum()) - specials if len(made) else 0,
         )
 
+    def _nothing(self) -> Recipe:
+        """Stands for an example whose texts are tokenised whole."""
+        nothing = np.zeros(0, np.int64)
+        return Recipe(self._pool, np.zeros((0, 4), np.int64), nothing, nothing, specials=0, longest=0)
+
     def _joined(self, columns: Sequence[Column], choice: int) -> list[int]:
         """The tokens with one choice at every place, untruncated."""
         assert self._template is not None
+        tokens = self._pool.tokens
         joined: list[int] = []
         for column, (special, _) in zip(columns, self._template.specials, strict=False):
             joined += special
             for before, forms in zip(column.fixed, column.choices, strict=True):
-                joined += self._pieces[before] + self._pieces[forms[choice]]
-            joined += self._pieces[column.tail]
+                joined += tokens(before)
+                joined += tokens(forms[choice])
+            joined += tokens(column.tail)
         return joined + self._template.specials[-1][0]
 
     def _wrong_when_changed(
@@ -204,17 +217,6 @@ class TokenAssembler:
             for (number, columns, choice), encoding in zip(tried, self.whole(texts), strict=True)
             if self._joined(columns, choice) != encoding.ids
         }
-
-
-_EMPTY = Recipe(
-    slots=np.zeros((0, 4), np.int64),
-    entries=np.zeros(0, np.int64),
-    starts=np.zeros(1, np.int64),
-    tokens=np.zeros(0, np.int64),
-    counts=np.zeros(0, np.int64),
-    specials=0,
-    longest=0,
-)
 
 
 def _padded(choices: Array, counts: Sequence[int]) -> Array:

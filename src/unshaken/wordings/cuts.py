@@ -15,6 +15,7 @@ import string
 import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from unshaken.wordings.choices import Wordings
@@ -84,9 +85,8 @@ def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] 
         return None
     if family == "blanks" and " " in added.joiners:
         return None
-    edges = {edge for forms in wordings.forms for form in forms for edge in (form[:1], form[-1:])}
     # A mark or an invisible character at the edge of a form could join what stands beside it.
-    if not all(_is_solid(edge) for edge in edges if edge):
+    if not all(_are_solid(forms) for forms in wordings.forms):
         return None
     columns = []
     for column in range(len(wordings.texts)):
@@ -149,6 +149,12 @@ def _is_cut(text: str, at: int) -> bool:
     return text[at] == " " and not text[at + 1].isspace() and not (at and text[at - 1].isspace())
 
 
+@lru_cache(maxsize=1 << 16)
+def _are_solid(forms: tuple[str, ...]) -> bool:
+    return all(_is_solid(edge) for form in forms for edge in (form[:1], form[-1:]) if edge)
+
+
+@lru_cache(maxsize=1 << 12)
 def _is_separator(character: str) -> bool:
     if character in " \t\n\r" or (character.isascii() and character in string.punctuation):
         return True

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unshaken.wordings.choices import Array
+from unshaken.wordings.pool import EMPTY, PADDING, PiecePool, joined
 from unshaken.wordings.rows import Rows
 
 FIXED = -1  # a slot that no place chooses
@@ -51,10 +52,9 @@ class Template:
 class Recipe:
     """How the tokens of one example are put together: slots in reading order, each with one token list a choice."""
 
+    pool: PiecePool  # what the numbers of token lists mean
     slots: Array  # (slots, 4): first of its entries, the place that chooses or FIXED, column or SPECIAL, token type
     entries: Array  # (entries,) number of a token list; choices with equal tokens have equal numbers
-    starts: Array  # (lists + 1,) where each token list begins
-    tokens: Array  # all token lists end to end
     counts: Array  # (places,) choices of each place, the probe included
     specials: int  # special tokens
     longest: int  # other tokens of the longest wording
@@ -102,9 +102,7 @@ class TokenTable:
         self.pad = pad
         self.places = max((len(recipe.counts) for recipe in recipes), default=0)
         self.longest = max((recipe.specials + min(room, recipe.longest) for recipe in recipes), default=0)
-        lists = np.cumsum([0, *(len(recipe.starts) - 1 for recipe in recipes)])
         entries = np.cumsum([0, *(len(recipe.entries) for recipe in recipes)])
-        tokens = np.cumsum([0, *(len(recipe.tokens) for recipe in recipes)])
         width = max((len(recipe.slots) for recipe in recipes), default=0) or 1
         nothing = (entries[-1], FIXED, SPECIAL, 0)  # a last entry, the empty list
         slots = np.full((len(recipes), width, 4), nothing, np.int64)
@@ -114,14 +112,13 @@ class TokenTable:
             slots[row, : len(recipe.slots), 0] += entries[row]
             counts[row, : len(recipe.counts)] = recipe.counts
         slots[..., 1][slots[..., 1] == FIXED] = self.places  # a column of zeros that is put beside the choices
-        numbered = [recipe.entries + first for recipe, first in zip(recipes, lists, strict=False)]
-        starts = [recipe.starts[:-1] + first for recipe, first in zip(recipes, tokens, strict=False)]
         self._first, self._place, self._column, self._kind = (self._tensor(slots[..., part]) for part in range(4))
         self._counts = self._tensor(counts)
-        self._entries = self._tensor(np.concatenate([*numbered, lists[-1:]]))
-        self._starts = self._tensor(np.concatenate([*starts, tokens[-1:]]))
-        self._lengths = self._tensor(np.concatenate([*(np.diff(recipe.starts) for recipe in recipes), [0]]))
-        self._tokens = self._tensor(np.concatenate([*(recipe.tokens for recipe in recipes), [pad[0]]]))
+        first_list, (self._starts, self._lengths, self._tokens) = joined(
+            list(dict.fromkeys(recipe.pool for recipe in recipes)), self.device
+        )
+        numbered = [recipe.entries + first_list[recipe.pool] for recipe in recipes]
+        self._entries = self._tensor(np.concatenate([*numbered, [EMPTY]]))
         self._columns = columns
         # Most tables hold no wording that is too long, and need no clipping.
         self._room = room if any(recipe.longest > room for recipe in recipes) else None
@@ -159,7 +156,7 @@ class TokenTable:
         mask = at < ends[:, -1:]
         slot = torch.searchsorted(ends, at, right=True).clamp_max(ends.shape[1] - 1)  # the slot that each token is of
         within = at - (ends - kept).gather(1, slot)
-        source = (self._starts[lists.gather(1, slot)] + within).masked_fill(~mask, len(self._tokens) - 1)
+        source = (self._starts[lists.gather(1, slot)] + within).masked_fill(~mask, PADDING)
         types = self._kind[owner].gather(1, slot).masked_fill(~mask, self.pad[1])
         return self._tokens[source], types, mask
 

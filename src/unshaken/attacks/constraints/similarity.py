@@ -30,10 +30,11 @@ class SentenceEncoder:
         [0.84...]
     """
 
-    def __init__(self, name: str, batch_size: int = 64) -> None:
+    def __init__(self, name: str, batch_size: int | None = None) -> None:
         self.name = name
-        self.batch_size = batch_size
         self._model, self._tokenizer = load_pretrained("AutoModel", name)
+        # A small batch stays in the caches of a processor, and leaves a GPU idle.
+        self.batch_size = batch_size or (64 if self._model.device.type == "cpu" else 2048)
         self._known: dict[str, Tensor] = {}
 
     @staticmethod

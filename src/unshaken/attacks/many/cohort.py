@@ -160,13 +160,24 @@ class Cohort:
         self._count(owner, was_asked, success if in_order else None, truncated)
         return Answers(values, success, answers)
 
-    def settle(self, owner: Tensor, rows: Tensor, answers: Answers, *, first: bool = False) -> None:
-        """End the examples that have a success: with the first of theirs, or with the one of highest value."""
+    def look_ahead(self, owner: Tensor, rows: Tensor) -> None:
+        """Have rows answered before they are asked about, in one go with others: fewer and fuller batches.
+
+        What is asked afterwards counts as ever. Nothing is done where a constraint or the budget may refuse some.
+        """
+        if not self.attack.checks and self.attack.query_budget is None:
+            self._answers(owner, rows)
+
+    def settle(
+        self, owner: Tensor, rows: Tensor, answers: Answers, *, first: bool = False, liking: Tensor | None = None
+    ) -> None:
+        """End the examples that have a success: with the first of theirs, or the one of highest value or liking."""
         hits = answers.success & self.alive[owner]
         if first:
             chosen = first_true(hits, owner, len(self))
         else:
-            chosen = first_best(answers.values.masked_fill(~hits, -torch.inf), owner, len(self))
+            worth = answers.values if liking is None else liking
+            chosen = first_best(worth.masked_fill(~hits, -torch.inf), owner, len(self))
         won = any_of(hits, owner, len(self))
         chosen = chosen.clamp_max(max(0, len(rows) - 1))
         if len(rows):

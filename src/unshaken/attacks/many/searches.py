@@ -15,9 +15,9 @@ from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space
 from unshaken.examples import Example
 from unshaken.victims.hugging_face import ModelVictim
-from unshaken.wordings import Recipe, TokenAssembler
+from unshaken.wordings import Recipe, TokenAssembler, TokenTable
 
-Prepared = list[tuple[Space, Recipe | None]]
+Prepared = list[tuple[list[Space], TokenTable]]
 CELLS = 1 << 26  # choices in one question of a cohort at most, about; 128 MB
 
 
@@ -62,32 +62,35 @@ class ManySearches:
         many = getattr(attack, "searches_many", False)
         return bool(many) and attack.time_budget is None and TensorGoal.supports(attack.goal)
 
-    def results(self, examples: Sequence[Example], size: int) -> Iterator[AttackResult]:
-        """Results as they are found, `size` examples side by side."""
+    def results(self, examples: Sequence[Example], size: int) -> Iterator[list[AttackResult]]:
+        """Results as they are found, round by round, `size` examples side by side."""
         blocks = [examples[start : start + size] for start in range(0, len(examples), size)]
         for prepared in self._ahead(blocks):
-            self.left += [space.example for space, recipe in prepared if recipe is None]
-            for part in _parts([(space, recipe) for space, recipe in prepared if recipe is not None]):
-                yield from self._cohort(part)
+            for spaces, table in prepared:
+                yield from self._cohort(spaces, table)
 
-    def _cohort(self, chosen: Sequence[tuple[Space, Recipe]]) -> Iterator[AttackResult]:
-        table = self.assembler.table([recipe for _, recipe in chosen], self.victim.device)
-        cohort = Cohort(self.attack, self.victim, [space for space, _ in chosen], table)
+    def _cohort(self, spaces: Sequence[Space], table: TokenTable) -> Iterator[list[AttackResult]]:
+        cohort = Cohort(self.attack, self.victim, spaces, table)
         try:
             cohort.start()
             self.answered = True
-            yield from cohort.finished()
+            yield cohort.finished()
             streams = [self.attack.random_stream(space.example) for space in cohort.spaces]
             for _ in self.attack.search_many(cohort, streams):
-                yield from cohort.finished()
+                yield cohort.finished()
         except VictimFailure:
             self.left += [space.example for space in cohort.unfinished()]
         else:
-            yield from cohort.finished(all_done=True)
+            yield cohort.finished(all_done=True)
 
     def _prepare(self, examples: Sequence[Example]) -> Prepared:
         spaces = self._spaces(examples)
-        return list(zip(spaces, self.assembler.recipes(spaces), strict=True))
+        made = list(zip(spaces, self.assembler.recipes(spaces), strict=True))
+        self.left += [space.example for space, recipe in made if recipe is None]
+        return [
+            ([space for space, _ in part], self.assembler.table([recipe for _, recipe in part], self.victim.device))
+            for part in _parts([(space, recipe) for space, recipe in made if recipe is not None])
+        ]
 
     def _ahead(self, blocks: Sequence[Sequence[Example]]) -> Iterator[Prepared]:
         """What is searched next; where the device works beside Python, it is made ready meanwhile."""

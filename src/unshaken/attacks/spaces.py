@@ -1,0 +1,123 @@
+"""`Spaces`: what an attack may do to examples, for many of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unshaken.attacks.constraints import restrict
+from unshaken.attacks.questions import Searcher
+from unshaken.attacks.space import Space
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example
+from unshaken.substitutions.words import match_case, segment, visible_positions
+from unshaken.victims.base import Texts, Victim
+from unshaken.victims.hugging_face import ModelVictim
+from unshaken.wordings import TokenAssembler
+
+REMEMBERED = 1 << 18  # words whose forms are kept
+
+
+class Spaces:
+    """The search spaces of examples: visible words outside frozen columns that have allowed substitutes.
+
+    Args:
+        attack: Says which substitutes there are and which constraints they are under.
+        victim: Says what of a text is seen, and how a word is blotted out.
+        frozen: Columns that stay as they are.
+        assembler: Tokenises texts for a model; None where the victim reads texts.
+    """
+
+    def __init__(
+        self, attack: Searcher, victim: Victim, frozen: tuple[int, ...], assembler: TokenAssembler | None
+    ) -> None:
+        self.attack, self.victim, self.frozen, self.assembler = attack, victim, frozen, assembler
+        self._probe = attack.probe_form(victim)
+        self._ready: dict[str, Space] = {}  # set up to see whether there is any effect
+        self._forms: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+
+    def require_effect(self, examples: Sequence[Example]) -> None:
+        """An attack that may change no word of these is a mistake of the call."""
+        spaces = self.of(examples)
+        self._ready = {space.example.id: space for space in spaces}
+        if any(space.word_count for space in spaces) and not any(map(len, spaces)):
+            raise UnshakenError(
+                f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of the "
+                f"first {len(spaces)} examples; use another set, or fewer constraints or frozen columns"
+            )
+
+    def of(self, examples: Sequence[Example]) -> list[Space]:
+        new = [example for example in examples if example.id not in self._ready]
+        made = self._made(new) if new else {}
+        return [made[example.id] if example.id in made else self._ready.pop(example.id) for example in examples]
+
+    def _made(self, examples: Sequence[Example]) -> dict[str, Space]:
+        texts = [example.texts for example in examples]
+        visible = self._visible(texts)
+        words = [tuple(segment(text) for text in row) for row in texts]
+        places = [
+            (row, column) for row in range(len(texts)) for column in range(len(texts[row])) if column not in self.frozen
+        ]
+        stretches = [words[row][column] for row, column in places]
+        choices = restrict(
+            self.attack.constraints,
+            stretches,
+            [
+                _only(found, visible[row] and visible[row][column])
+                for found, (row, column) in zip(self.attack.substitutions.for_texts(stretches), places, strict=True)
+            ],
+            [column for _, column in places],
+        )
+        found = dict(zip(places, choices, strict=True))
+        if len(self._forms) > REMEMBERED:
+            self._forms.clear()
+        return {example.id: self._space(example, words[row], row, found) for row, example in enumerate(examples)}
+
+    def _visible(self, texts: Sequence[Texts]) -> list[Any]:
+        """The words of each column that the model sees; None where it sees them all."""
+        visible: list[Any] = [None] * len(texts)
+        if isinstance(self.victim, ModelVictim) and getattr(self.victim.tokenizer, "is_fast", False):
+            limit = self.victim.max_length
+            cut: Sequence[int] = range(len(texts))
+            if self.assembler and self.assembler.usable:
+                cut = [row for row, whole in enumerate(self.assembler.whole(texts)) if len(whole) > limit]
+            tokenizer = self.assembler.tokenizer if self.assembler else self.victim.tokenizer
+            with self.victim.tokenizing:
+                found = visible_positions(tokenizer, [texts[row] for row in cut], limit)
+            for row, positions in zip(cut, found, strict=True):
+                visible[row] = positions
+        return visible
+
+    def _space(self, example: Example, words: Any, row: int, found: dict[tuple[int, int], Any]) -> Space:
+        places, forms = [], []
+        for column, of_column in enumerate(words):
+            for position, substitutes in enumerate(found.get((row, column), ())):
+                written = self._written(of_column[position], substitutes) if substitutes else ()
+                if len(written) > 1:
+                    places.append((column, position))
+                    forms.append(written)
+        return Space(
+            example=example,
+            texts=example.texts,
+            places=tuple(places),
+            forms=tuple(forms),
+            probe=self._probe,
+            frozen_columns=self.frozen,
+        )
+
+    def _written(self, surface: str, substitutes: Sequence[str]) -> tuple[str, ...]:
+        """A word and its substitutes in its case, none of them twice."""
+        key = (surface, tuple(substitutes))
+        if key not in self._forms:
+            cased = dict.fromkeys(match_case(surface, word) for word in substitutes)
+            cased.pop(surface, None)
+            self._forms[key] = (surface, *cased)
+        return self._forms[key]
+
+
+def _only(choices: list[list[str]], positions: Sequence[int] | None) -> list[list[str]]:
+    """Choices at words the model does not see are dropped."""
+    if positions is None:
+        return choices
+    seen = set(positions)
+    return [found if position in seen else [] for position, found in enumerate(choices)]
