@@ -58,10 +58,10 @@ def residuals() -> str:
     columns += [("fixed-point", 3, "Picard 3"), *(("anderson", n, f"Anderson {n}") for n in (1, 2, 3, 5, 8))]
     columns += [("broyden", 5, "Broyden 5"), ("newton-krylov", 2, "Newton-Krylov 2 x 3")]
     rows = [
-        [layer, number(sigma, 1), *(number(curves[layer, solver][count], 3) for solver, count, _ in columns)]
+        [layer, number(sigma, 1), number(found["rightmost"][layer], 1), *(number(curves[layer, solver][count], 3) for solver, count, _ in columns)]
         for layer, sigma in found["lipschitz"].items()
     ]
-    return grid(["layer", "Lipschitz", *(title for *_, title in columns)], rows)
+    return grid(["layer", "Lipschitz", "rightmost eigenvalue", *(title for *_, title in columns)], rows)
 
 
 def growth() -> str:
@@ -70,6 +70,17 @@ def growth() -> str:
         ["connection", *(f"state {index}" for index in range(len(rows[0]["ratios"])))],
         [[row["name"], *(number(ratio) for ratio in row["ratios"])] for row in rows],
     )
+
+
+def noise() -> str:
+    found = load("doctor-minilm.json")["noise"]
+    return grid(["connection", "largest difference of logits"], [[name, f"{size:.0e}"] for name, size in found.items()])
+
+
+def gradient_quality() -> str:
+    rows = load("doctor-minilm.json")["gradients"]
+    cells = [[row["mode"], number(row["weights"]), number(row["words"])] for row in rows]
+    return grid(["mode", "weights", "words"], cells)
 
 
 def connections(name: str) -> str:
@@ -159,6 +170,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "swap-variants": swap_variants,
     "residuals": residuals,
     "growth": growth,
+    "noise": noise,
+    "gradient-quality": gradient_quality,
     "connections-cpu": lambda: connections("cpu/connections.json"),
     "connections-cpu-gte": lambda: connections("cpu/connections-gte.json"),
     "connections-gpu": lambda: connections("gpu/connections.json"),
