@@ -57,10 +57,10 @@ def residuals() -> str:
     columns = [("gradient-descent", 5, "descent T=5"), ("gradient-descent", 15, "descent T=15")]
     columns += [("fixed-point", 3, "Picard 3"), *(("anderson", n, f"Anderson {n}") for n in (1, 2, 3, 5, 8))]
     columns += [("broyden", 5, "Broyden 5"), ("newton-krylov", 2, "Newton-Krylov 2 x 3")]
-    rows = [
-        [layer, number(sigma, 1), number(found["rightmost"][layer], 1), *(number(curves[layer, solver][count], 3) for solver, count, _ in columns)]
-        for layer, sigma in found["lipschitz"].items()
-    ]
+    rows = []
+    for layer, sigma in found["lipschitz"].items():
+        reached = [number(curves[layer, solver][count], 3) for solver, count, _ in columns]
+        rows.append([layer, number(sigma, 1), number(found["rightmost"][layer], 1), *reached])
     return grid(["layer", "Lipschitz", "rightmost eigenvalue", *(title for *_, title in columns)], rows)
 
 
