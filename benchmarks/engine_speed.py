@@ -252,6 +252,7 @@ def sentences_of(data: Path, name: str) -> list[tuple[str, int]]:
 
 def imdb_reviews(path: Path, count: int = 600) -> list[tuple[str, int]]:
     """Reviews spread over the file, which has one class after the other."""
-    lines = path.read_text().splitlines()
+    with path.open() as file:  # splitlines() would also cut at the line separators inside reviews
+        lines = list(file)
     rows: Iterable[dict[str, Any]] = (json.loads(line) for line in lines[:: max(1, len(lines) // count)])
     return [(str(row["text"]).replace("<br />", " ").strip(), int(row["label"])) for row in rows]

@@ -15,6 +15,7 @@ from unshaken.attacks.hard_label import HardLabel
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.questions import Ask, Look, Scores, Search
 from unshaken.attacks.random_swaps import Random
+from unshaken.attacks.ray_engine import ray_attack
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import Space
 from unshaken.attacks.textfooler import TextFooler
@@ -83,5 +84,6 @@ __all__ = [
     "WorstCase",
     "find_attack",
     "gather",
+    "ray_attack",
     "worst_of",
 ]

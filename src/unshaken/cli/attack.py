@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,7 @@ from unshaken.cli.evaluate import load_sets, parse_attacks
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from unshaken.attacks import AttackResult
+    from unshaken.attacks import Attack, AttackResult, Victim
     from unshaken.evaluation import Report
 
 
@@ -50,6 +52,12 @@ def attack(
     ] = None,
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
+    engine: Annotated[
+        str, typer.Option(help="ray: over the nodes of a Ray cluster, for data in files; Parquet files in --out.")
+    ] = "here",
+    actors: Annotated[
+        int | None, typer.Option(min=1, help="With --engine ray: how many work side by side; one a GPU if not given.")
+    ] = None,
     show: Annotated[int, typer.Option(min=0, help="How many adversarial texts to print for each attack.")] = 3,
 ) -> None:
     """Attack a classifier and show what fooled it.
@@ -65,12 +73,21 @@ def attack(
 
     from unshaken.attacks import SearchAttack, Victim
     from unshaken.display import Console
+    from unshaken.errors import UnshakenError
     from unshaken.evaluation import evaluate
     from unshaken.files import locked
+    from unshaken.names import nearest
     from unshaken.processes import Shard
 
     chosen = parse_attacks(attack or ["pwws"], substitutions)
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
+    if engine != "here":
+        if engine != "ray":
+            raise UnshakenError(f"unknown engine {engine!r}; {nearest(engine, ('here', 'ray'))}")
+        made: dict[str, Any] = {"dtype": dtype, "scoring_dtype": scoring_dtype, "max_length": max_length}
+        make = partial(Victim.from_pretrained, model, device=device, trust_remote_code=trust_remote_code, **made)
+        _on_ray(task, attacks, make, out, text_column, label_column, actors=actors, resume=resume)
+        return
     shard, console = Shard.from_environment(), Console()
     progress = console.is_terminal and shard.leads
     with contextlib.nullcontext() if dry_run else locked(out):
@@ -110,6 +127,24 @@ def attack(
     if seconds:
         console.print(f"{asked:,} texts asked about in {seconds:.0f} s, {asked / seconds:,.0f} a second", markup=False)
     console.print(f"Results: {out}\nReport: {page}", markup=False, soft_wrap=True)
+
+
+def _on_ray(
+    task: str,
+    attacks: Sequence[Attack],
+    victim: Callable[[], Victim],
+    out: Path,
+    text_columns: Sequence[str] | None,
+    label_column: str | None,
+    **how: Any,
+) -> None:
+    from unshaken.attacks.ray_engine import Columns, ray_attack, read_parts
+    from unshaken.display import Console
+
+    columns = Columns(texts=tuple(text_columns or ("text",)), label=label_column or "label")
+    for name, item in zip(file_names([item.name for item in attacks]), attacks, strict=True):
+        folder = ray_attack(task.split(","), victim=victim, attack=item, out=out / name, columns=columns, **how)
+        Console().print(f"{read_parts(folder)}\nResults: {folder}", markup=False, soft_wrap=True)
 
 
 def _save_views(report: Report, out: Path) -> Path:
