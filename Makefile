@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Each test process computes on one core; several run side by side.
 JOBS ?= 2
 
-.PHONY: demo test test-full test-plain-kernels test-newest lint clean
+.PHONY: demo docs test test-full test-plain-kernels test-newest lint clean
 
 # The tested set of versions. torch comes first, so that its CPU build is taken where pip knows one.
 $(VENV)/.done-%: pyproject.toml experiments/pyproject.toml constraints.txt
@@ -17,6 +17,10 @@ $(VENV)/.done-%: pyproject.toml experiments/pyproject.toml constraints.txt
 
 demo: $(VENV)/.done-demo,report
 	$(BIN)/unshaken demo
+
+# The site, in site/; a link that leads nowhere is an error.
+docs: $(VENV)/.done-docs
+	$(BIN)/python -m mkdocs build --strict
 
 test: $(VENV)/.done-test
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu and not full"

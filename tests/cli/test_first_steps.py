@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from unshaken.errors import UnshakenError
 from unshaken.reports import Report
 
 
@@ -52,6 +53,33 @@ def test_what_was_trained_can_be_attacked_without_another_word(unshaken, tiny, o
     )
     assert code == 0, err
     assert "pwws" in text
+
+
+def test_texts_that_say_the_same_come_first(monkeypatch):
+    from unshaken import Examples, Victim
+    from unshaken.attacks import Greedy, faithfulness
+    from unshaken.substitutions import Dictionary
+
+    victim = Victim.from_callable(
+        lambda texts: [[0.1, 0.9] if "good film" in text else [0.9, 0.1] for text in texts], 2
+    )
+    rows = Examples.from_lists(["we saw a good film", "we saw a good film yesterday , it rained"], [1, 1])
+    results = [
+        *Greedy(substitutions=Dictionary(entries={"good": ["bad"]}))(victim, rows),
+        *Greedy(substitutions=Dictionary(entries={"film": ["movie"]}))(victim, rows),
+    ]
+    found = faithfulness.by_faithfulness(results)
+    assert [row.swaps[0][3] for row, _ in found[:2]] == ["movie", "movie"]
+    assert [row.swaps[0][3] for row, _ in found[2:]] == ["bad", "bad"]
+    alike = [similarity for _, similarity in found]
+    assert alike == sorted(alike, reverse=True)
+    assert 0.9 < alike[0] <= 1
+
+    def missing():
+        raise UnshakenError("not installed")
+
+    monkeypatch.setattr(faithfulness, "minilm_path", missing)
+    assert faithfulness.by_faithfulness(results) == [(row, None) for row in results]
 
 
 def test_a_model_without_its_tokenizer_is_refused(refused, tiny, opinions, tmp_path):

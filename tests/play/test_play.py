@@ -18,6 +18,8 @@ from unshaken.attacks import Greedy, Victim
 from unshaken.errors import UnshakenError
 from unshaken.play import Playground, watch
 from unshaken.play.watching import parts
+from unshaken.readers import KnownWords, parse
+from unshaken.victims import Reading
 
 
 def counts_good(texts: list[str]) -> list[list[float]]:
@@ -50,6 +52,15 @@ def test_every_step_is_closer_and_the_end_is_the_attacks_own_result() -> None:
     assert [part["was"] for part in end["parts"] if "was" in part] == ["good"]
     watch(stubborn(), "a good film", Greedy(), told.append)
     assert told[-1]["flipped"] is False
+
+
+def test_what_a_reader_makes_of_a_text_is_told() -> None:
+    told: list[dict[str, Any]] = []
+    reading = Reading(naive(), parse("unicode", KnownWords.of()))
+    watch(reading, "a g\u043eod film", "greedy", told.append)
+    assert (told[0]["read"], told[0]["label"]) == ("a good film", 1)
+    watch(reading, "a good film", "greedy", told.append)
+    assert told[-1]["read"] is None
 
 
 words = st.lists(st.sampled_from(["a", "good", "bad", "film", ",", "!", "plot"]), max_size=8).map(" ".join)

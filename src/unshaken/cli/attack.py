@@ -58,7 +58,9 @@ def attack(
     actors: Annotated[
         int | None, typer.Option(min=1, help="With --engine ray: how many work side by side; one a GPU if not given.")
     ] = None,
-    show: Annotated[int, typer.Option(min=0, help="How many adversarial texts to print for each attack.")] = 3,
+    show: Annotated[
+        int, typer.Option(min=0, help="How many adversarial texts to print for each attack, the most faithful.")
+    ] = 3,
 ) -> None:
     """Attack a classifier and show what fooled it.
 
@@ -72,6 +74,7 @@ def attack(
     from dataclasses import replace
 
     from unshaken.attacks import SearchAttack, Victim
+    from unshaken.attacks.faithfulness import by_faithfulness
     from unshaken.display import Console
     from unshaken.errors import UnshakenError
     from unshaken.evaluation import evaluate
@@ -120,8 +123,8 @@ def attack(
     console.print(report)
     for evaluation in report.evaluations:
         for name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
-            for row in [row for row in run.results if row.outcome == "success"][:show]:
-                console.print(coloured_diff(name, row, evaluation.data.label_names))
+            for row, similarity in by_faithfulness(run.results)[:show] if show else ():
+                console.print(coloured_diff(name, row, evaluation.data.label_names, similarity))
     runs = [run for evaluation in report.evaluations for run in evaluation.attacks]
     asked, seconds = sum(row.rows for run in runs for row in run.results), sum(run.seconds for run in runs)
     if seconds:
@@ -167,10 +170,13 @@ def file_names(names: list[str]) -> list[str]:
     return [f"{number}-{name}" for number, name in enumerate(names, start=1)]
 
 
-def coloured_diff(attack: str, row: AttackResult, label_names: tuple[str, ...]) -> Text:
+def coloured_diff(
+    attack: str, row: AttackResult, label_names: tuple[str, ...], similarity: float | None = None
+) -> Text:
     """The text with each changed word in red, struck through, and what took its place in green."""
     from rich.text import Text
 
+    from unshaken.attacks.faithfulness import ENCODER
     from unshaken.substitutions.words import segment
 
     def label(number: int | None) -> str:
@@ -178,7 +184,8 @@ def coloured_diff(attack: str, row: AttackResult, label_names: tuple[str, ...]) 
 
     text = Text()
     text.append(f"{row.example_id} ", style="bold")
-    text.append(f"{attack}: {label(row.prediction)} -> {label(row.adversarial_prediction)}\n", style="dim")
+    alike = "" if similarity is None else f", {ENCODER} finds both texts {similarity:.0%} alike"
+    text.append(f"{attack}: {label(row.prediction)} -> {label(row.adversarial_prediction)}{alike}\n", style="dim")
     for column, original in enumerate(row.original):
         words, end = segment(original), 0
         for _, position, before, after in (swap for swap in row.swaps if swap[0] == column):

@@ -196,18 +196,18 @@ def _harden_and_attack(
 
 
 def _show_broken(victim: Any, test: Examples, console: Any, wanted: int = 3) -> None:
-    """The first few texts that an attack turns around, found in small portions so that they come soon."""
+    """Of the first texts that an attack turns around, those that say most nearly the same; in portions, to be quick."""
     from unshaken.attacks import PWWS
+    from unshaken.attacks.faithfulness import by_faithfulness
     from unshaken.cli.attack import coloured_diff
 
-    shown = 0
+    broken: list[Any] = []
     for start in range(0, len(test), 8):
-        for row in PWWS()(victim, test[start : start + 8]):
-            if row.outcome == "success" and shown < wanted:
-                console.print(coloured_diff("pwws", row, test.label_names))
-                shown += 1
-        if shown == wanted:
-            return
+        broken += [row for row in PWWS()(victim, test[start : start + 8]) if row.outcome == "success"]
+        if len(broken) >= 3 * wanted:
+            break
+    for row, similarity in by_faithfulness(broken)[:wanted]:
+        console.print(coloured_diff("pwws", row, test.label_names, similarity))
 
 
 def _table(report: Report) -> Any:

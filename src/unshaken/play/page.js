@@ -9,10 +9,10 @@ class Panel {
     this.box = make("section", "panel"); this.box.setAttribute("aria-label", model);
     this.said = make("p", "said"); this.said.setAttribute("aria-live", "polite");
     this.bar = make("progress"); this.bar.max = 1; this.bar.value = 0; this.bar.setAttribute("aria-label", "probability of the first answer");
-    this.note = make("p", "muted note"); this.range = make("input"); this.range.type = "range"; this.range.min = 0; this.range.max = 0;
+    this.read = make("p", "muted read"); this.read.hidden = true; this.note = make("p", "muted note"); this.range = make("input"); this.range.type = "range"; this.range.min = 0; this.range.max = 0;
     this.range.setAttribute("aria-label", "step"); this.range.oninput = () => this.show(+this.range.value);
     this.copy = make("button", "", "Copy"); this.copy.type = "button"; this.copy.onclick = () => navigator.clipboard.writeText(this.steps[+this.range.value]?.text ?? "");
-    this.box.append(make("h2", "", model), this.said, this.bar, this.note, this.range, this.copy); $("panels").append(this.box);
+    this.box.append(make("h2", "", model), this.said, this.read, this.bar, this.note, this.range, this.copy); $("panels").append(this.box);
   }
   start(text, attack) {
     this.stop(); this.steps = []; this.note.textContent = "asking ..."; this.note.className = "muted note";
@@ -30,6 +30,7 @@ class Panel {
   show(index) {
     const step = this.steps[index]; if (!step) return;
     this.said.replaceChildren(...step.parts.flatMap((part) => part.was === undefined ? [part.text] : [make("del", "", part.was), make("ins", "", part.text)]));
+    this.read.hidden = !step.read; this.read.textContent = step.read ? "The model reads: " + step.read : "";
     this.bar.value = step.probabilities[this.label];
     const name = (label) => this.labels[label] ?? "class " + label, share = (100 * step.probabilities[step.answer]).toFixed(0) + "%";
     const end = step.kind === "end" ? (step.flipped ? "Turned around: " : "Held: ") : "";

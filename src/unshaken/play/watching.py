@@ -46,6 +46,7 @@ class Watched(Victim):
 
 
 def step(kind: str, victim: Watched, text: str, probabilities: np.ndarray) -> dict[str, Any]:
+    reader = getattr(victim.victim, "reader", None)
     return {
         "kind": kind,
         "text": text,
@@ -53,6 +54,7 @@ def step(kind: str, victim: Watched, text: str, probabilities: np.ndarray) -> di
         "probabilities": [round(float(value), 4) for value in probabilities],
         "answer": int(probabilities.argmax()),
         "asked": victim.asked,
+        "read": None if reader is None or (read := reader(text)) == text else read,
     }
 
 

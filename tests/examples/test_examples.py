@@ -1,4 +1,4 @@
-"""The example with a real guard, where its packages are installed, and the victim that reads first."""
+"""The examples: a real guard where its packages are installed, the victim that reads first, and the page for Spaces."""
 
 from __future__ import annotations
 
@@ -97,3 +97,17 @@ def test_a_tokenizer_beside_an_onnx_file_needs_no_configuration(tmp_path) -> Non
     AutoTokenizer.from_pretrained(minilm_path()).save_pretrained(tmp_path)
     assert not (tmp_path / "config.json").exists()
     assert load_pretrained("AutoTokenizer", tmp_path)("a film")["input_ids"][0] == 101
+
+
+def test_the_app_marks_the_words_that_turned_an_answer_around() -> None:
+    example = load("app")
+    victim = Victim.from_callable(lambda texts: [[0.1, 0.9] if "good" in text else [0.9, 0.1] for text in texts], 2)
+    marked, said = example.broken(victim, "a good film", "greedy")
+    assert [mark for _, mark in marked] == [None, "new", None]
+    assert "good" not in "".join(word for word, _ in marked)
+    assert said.startswith("Turned around with 1 word")
+    stubborn = Victim.from_callable(lambda texts: [[0.3, 0.7]] * len(texts), 2)
+    assert example.broken(stubborn, "a good film", "greedy")[0] == [("a good film", None)]
+    assert example.broken(victim, " ", "greedy")[1] == "Type a sentence first."
+    if importlib.util.find_spec("gradio") is not None:
+        assert example.app(victim).title == "unshaken"
