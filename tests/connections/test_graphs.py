@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from unshaken import Connection, connect
 from unshaken.connections import captured
-from unshaken.connections.graphs import Awaited
+from unshaken.connections.graphs import Awaited, can_be_held
 from unshaken.solvers import Anderson
 from unshaken.solvers.base import looking_later
 
@@ -37,6 +38,21 @@ def test_on_a_cpu_nothing_changes():
         assert "input_ids" in inspect.signature(model.forward).parameters
     assert (runner.replays, runner.eager) == (0, 1)
     assert "forward" not in vars(model)
+
+
+def test_neither_autocast_nor_hooks_are_held_by_a_graph():
+    """Autocast's casts of weights are freed when it is left: on a GPU a graph that read them was an illegal access."""
+    model = connected()
+    assert can_be_held(model)
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        assert not can_be_held(model)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    hook = model.bert.encoder.layer[0].register_forward_hook(lambda *_: None)
+    assert not can_be_held(model)
+    hook.remove()
+    assert can_be_held(model)
 
 
 def test_texts_are_padded_to_a_bucket_which_changes_no_prediction():
@@ -161,13 +177,15 @@ class TestOnAGPU:
         batch = {"input_ids": tokens()["input_ids"].cuda()}
         model(**batch).logits.sum().backward()
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            with looking_later():
-                loss = model(**batch).logits.sum()
-            loss.backward()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that it may miss some
+            try:
+                torch.cuda.set_sync_debug_mode("error")
+                with looking_later():
+                    loss = model(**batch).logits.sum()
+                loss.backward()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
 
     def test_dropout_is_drawn_anew_at_each_replay(self) -> None:
         model = connected().cuda().train()

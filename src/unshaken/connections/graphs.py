@@ -1,7 +1,7 @@
 """A model's passes as CUDA graphs: a solve is many small kernels, and launching them takes longer than running them.
 
 A graph is kept for each shape of the inputs, one for inference and one for training. Whatever a graph cannot hold runs
-as it always did: the CPU, hooks, gradients at the inputs, several processes, a solve that diverges.
+as it always did: the CPU, autocast, hooks, gradients at the inputs, several processes, a solve that diverges.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -72,12 +73,8 @@ class Captured:
     def can_capture(self, kwargs: dict[str, Any]) -> bool:
         """Whether a pass is all tensors on one GPU, and nothing looks into it."""
         tensors = [value for value in kwargs.values() if value is not None]
-        return (
-            bool(tensors)
-            and all(isinstance(value, Tensor) and value.is_cuda and not value.requires_grad for value in tensors)
-            and not (torch.distributed.is_available() and torch.distributed.is_initialized())
-            and not any(_is_watched(module) for module in self.model.modules())
-        )
+        on_gpu = all(isinstance(value, Tensor) and value.is_cuda and not value.requires_grad for value in tensors)
+        return bool(tensors) and on_gpu and can_be_held(self.model)
 
     def _padded(self, inputs: Inputs) -> Inputs:
         """The inputs with their texts padded to a full bucket, which changes no prediction."""
@@ -95,23 +92,32 @@ class Captured:
         }
 
     def _graph(self, inputs: Inputs) -> _Inference | _Training | None:
-        precision = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         trains = torch.is_grad_enabled()
         shapes = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
         weights = tuple((weight.data_ptr(), weight.requires_grad) for weight in self.model.parameters())
-        key = (shapes, precision, trains, self.model.training, are_wanted(), hash(weights))
+        key = (shapes, trains, self.model.training, are_wanted(), hash(weights))
         if key not in self._graphs:  # the first time it runs eagerly: odd last batches are not worth a graph
             self._graphs[key] = None
         elif self._graphs[key] is None and key not in self._refused:
             made = sum(graph is not None for graph in self._graphs.values())
             kind = _Training if trains else _Inference
             try:
-                self._graphs[key] = kind(self.model, self.forward, inputs, precision) if made < self.limit else None
+                self._graphs[key] = kind(self.model, self.forward, inputs) if made < self.limit else None
             except Exception as error:  # what cannot be captured can still be run
                 _log.warning("no CUDA graph for this pass, which runs eagerly: %s", error)
             if self._graphs[key] is None:
                 self._refused.add(key)
         return self._graphs[key]
+
+
+def can_be_held(model: nn.Module) -> bool:
+    """Whether a graph could hold a pass of this model now.
+
+    Autocast keeps casts of weights until it is left: a graph that read one would read memory that is free by then.
+    """
+    is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+    is_autocast = torch.is_autocast_enabled("cuda")
+    return not is_shared and not is_autocast and not any(_is_watched(module) for module in model.modules())
 
 
 def _is_watched(module: nn.Module) -> bool:
@@ -122,15 +128,15 @@ def _is_watched(module: nn.Module) -> bool:
 class _Pass(nn.Module):
     """One pass as a function of tensors: (inputs) -> (whether a solve diverged, outputs)."""
 
-    def __init__(self, model: nn.Module, forward: Callable[..., Any], names: tuple[str, ...], precision: Any) -> None:
+    def __init__(self, model: nn.Module, forward: Callable[..., Any], names: tuple[str, ...]) -> None:
         super().__init__()
-        self.model, self.run, self.names, self.precision = model, forward, names, precision
+        self.model, self.run, self.names = model, forward, names
         self.training = model.training
         self.kind: type[Any] = dict
         self.outputs: tuple[str, ...] = ()
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        with looking_later() as flags, torch.autocast("cuda", dtype=self.precision, enabled=self.precision is not None):
+        with looking_later() as flags:
             output = self.run(**dict(zip(self.names, tensors, strict=True)))
         self.kind, self.outputs = type(output), tuple(output.keys())
         diverged = torch.cat(flags).any() if flags else tensors[0].new_zeros((), dtype=torch.bool)
@@ -143,11 +149,10 @@ class _Pass(nn.Module):
 class _Inference:
     """A forward pass without gradients as one graph."""
 
-    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs, precision: Any) -> None:
-        self.made = _Pass(model, forward, tuple(inputs), precision)
+    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs) -> None:
+        self.made = _Pass(model, forward, tuple(inputs))
         self.inputs = tuple(value.clone() for value in inputs.values())
-        # Autocast keeps casts of weights from pass to pass; one that is made inside a graph must not leave it.
-        with torch.inference_mode(False), torch.no_grad(), torch.autocast("cuda", enabled=False):
+        with torch.inference_mode(False), torch.no_grad():
             self._capture()
 
     def _capture(self) -> None:
@@ -174,18 +179,18 @@ class _Inference:
 class _Training:
     """A forward pass and its backward pass as two graphs, joined by autograd."""
 
-    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs, precision: Any) -> None:
-        self.made = _Pass(model, forward, tuple(inputs), precision)
+    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs) -> None:
+        self.made = _Pass(model, forward, tuple(inputs))
         samples = tuple(value.clone() for value in inputs.values())
-        with torch.autocast("cuda", enabled=False):
+        with warnings.catch_warnings():  # torch's own warm-up runs on another stream, and says so
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
             self.run: Any = torch.cuda.make_graphed_callables(self.made, samples, allow_unused_input=True)
         self.awaited = Awaited(model)
 
     def __call__(self, inputs: Inputs) -> Any:
         if self.awaited:
             return None  # the last pass still waits for its backward pass, which needs the memory of this graph
-        with torch.autocast("cuda", enabled=False):
-            diverged, *outputs = self.run(*inputs.values())
+        diverged, *outputs = self.run(*inputs.values())
         if bool(diverged):
             return None
         self.awaited.watch(next(output.grad_fn for output in outputs if output.grad_fn is not None))
