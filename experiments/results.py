@@ -427,7 +427,7 @@ def collect(folders: list[str]) -> None:
             if key not in known or len(known[key].measured) <= len(outcomes[key].measured):
                 known[key] = outcomes[key]
         lines = sorted(outcome.line() for outcome in known.values())
-        if lines:
+        if keys & outcomes.keys():  # other files stay as they were written
             (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
         print(f"{file}: {len(keys & known.keys())} of {len(keys)} planned runs")
 
