@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, AttackResults, HotFlip, HullAttack, Victim
+from unshaken.attacks.ray_engine import read_parts
 from unshaken.cli.attack import attack, coloured_diff, file_names
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
@@ -41,6 +44,27 @@ def call(files: dict[str, Path], out: Path, *more: str) -> Any:
     words = f"dictionary:path={files['words']}"
     fixed = [str(files["model"]), "--task", str(files["reviews"]), "--out", str(out), "--substitutions", words]
     return CliRunner().invoke(app, [*fixed, "--device", "cpu", *more], catch_exceptions=True)
+
+
+def test_an_unknown_engine_is_said(files: dict[str, Path], tmp_path: Path) -> None:
+    done = call(files, tmp_path, "--engine", "rai")
+    assert isinstance(done.exception, UnshakenError)
+    assert "did you mean 'ray'" in str(done.exception)
+
+
+@pytest.mark.slow
+def test_the_command_on_ray_finds_what_it_finds_here(files: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("ray", exc_type=ImportError)
+    words = f"dictionary:path={files['words']}"
+    fixed = [str(files["model"]), str(files["reviews"]), "--substitutions", words, "--device", "cpu"]
+    command = [sys.executable, "-m", "unshaken", "attack", *fixed, "--engine", "ray", "--out", str(tmp_path / "ray")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert f"Results: {tmp_path / 'ray' / 'pwws'}" in done.stdout, done.stderr
+    found = {row.original: (row.outcome, row.adversarial, row.queries) for row in read_parts(tmp_path / "ray" / "pwws")}
+    assert call(files, tmp_path / "here").exit_code == 0
+    report = Report.load(tmp_path / "here")
+    (run,) = report.evaluations[0].attacks
+    assert found == {row.original: (row.outcome, row.adversarial, row.queries) for row in run.results}
 
 
 def test_attack_writes_results_and_shows_them(files: dict[str, Path], tmp_path: Path) -> None:

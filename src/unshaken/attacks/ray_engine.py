@@ -77,11 +77,6 @@ def ray_attack(
     Example:
         >>> ray_attack("reviews/*.parquet", victim="model", attack=PWWS(), out="results", actors=8, gpus_per_actor=1)
     """
-    ray_data = _ray_data()
-    gpus = int(ray_cluster().get("GPU", 0))
-    actors = max(1, gpus) if actors is None else actors
-    if actors < 1 or batch_size < 1:
-        raise UnshakenError(f"ray_attack needs at least 1 actor and 1 row a batch; given {actors}, {batch_size}")
     folder = Path(out)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,6 +85,11 @@ def ray_attack(
         raise UnshakenError(
             f"{folder} holds {len(parts)} parts of results already; resume the run, or use another folder"
         )
+    ray_data = _ray_data()
+    gpus = int(ray_cluster().get("GPU", 0))
+    actors = max(1, gpus) if actors is None else actors
+    if actors < 1 or batch_size < 1:
+        raise UnshakenError(f"ray_attack needs at least 1 actor and 1 row a batch; given {actors}, {batch_size}")
     rows = dataset if isinstance(dataset, ray_data.Dataset) else _read(ray_data, dataset)
     done = rows.map_batches(
         _Attacker,
