@@ -1,0 +1,201 @@
+"""Reliability checks of attacks: were they strong enough, new to the model, and right about what they found?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from unshaken.evaluation.check import Check, clear, raised, trait, unknown
+from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
+from unshaken.substitutions.reach import HullCoverage
+
+SEARCH_SIZES = {"population", "generations", "beam_width", "width", "steps", "restarts", "asked", "samples"}
+BUDGETS = SEARCH_SIZES | {"query_budget", "time_budget"}
+NOTICEABLE = 0.02  # a recheck that breaks this share of examples more is no accident of ties
+
+
+def attack_checks(evaluation: Evaluation, place: str) -> Iterator[Check]:
+    """All checks of one evaluation's attacks."""
+    yield _transfer(evaluation, place)
+    yield _same_substitutions(evaluation, place)
+    yield _hull_coverage(evaluation, place)
+    for name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
+        subject = f"{place}, {name}"
+        yield _budget(evaluation, run, subject)
+        yield _truncated(run, subject)
+        yield _known_source(evaluation, run, subject)
+        yield _unconfirmed(run, subject)
+        if trait(run, "needs_scores"):
+            yield _miscalibration(evaluation, run, subject)
+
+
+def _transfer(evaluation: Evaluation, subject: str) -> Check:
+    flag = "transfer-beats-direct"
+    runs = list(zip(evaluation.attack_names, evaluation.attacks, strict=True))
+    transferred = [name for name, run in runs if run.attack == "transfer"]
+    direct = [name for name, run in runs if run.attack != "transfer"]
+    if not transferred or not direct:
+        settle = "run --attack transfer:source=MODEL, with the undefended model as its source, beside a direct attack"
+        return unknown(flag, subject, "no transfer attack beside a direct one", settle)
+    best_transfer, best_direct = (min(names, key=_hits_of(evaluation)) for names in (transferred, direct))
+    by_transfer, by_direct = evaluation.accuracy(best_transfer), evaluation.accuracy(best_direct)
+    evidence = f"accuracy {by_transfer} under {best_transfer}, {by_direct} under {best_direct}"
+    if by_transfer.hits >= by_direct.hits:
+        return clear(flag, subject, evidence)
+    settle = "strengthen the direct attack: more budget, margin scoring, or gradients (--attack hull)"
+    return raised(flag, subject, evidence, settle)
+
+
+def _hits_of(evaluation: Evaluation) -> Callable[[str], int]:
+    return lambda condition: evaluation.accuracy(condition).hits
+
+
+def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
+    flag, settle = "more-budget-helps", "repeat with twice the budget until the accuracy stops falling"
+    given = run.settings.get("query_budget")
+    budget = given if isinstance(given, int) else 0
+    stopped = [result for result in run.results if result.outcome == "failure" and 0 < budget <= result.queries]
+    if stopped:
+        half, full = accuracy_at_budget(evaluation, run, [budget // 2, budget])
+        evidence = (
+            f"{len(stopped)} examples ended at the budget of {budget} queries; accuracy {100 * half:.1f} at half the "
+            f"budget, {100 * full:.1f} at all of it"
+        )
+        return raised(flag, subject, evidence, settle) if full < half else clear(flag, subject, evidence)
+    smaller = [other for other in evaluation.attacks if _has_less_budget(other, run)]
+    if smaller:
+        broken, before = run.counts.broken.hits, max(other.counts.broken.hits for other in smaller)
+        evidence = f"{broken} examples broken, {before} by the same attack with less budget"
+        # Only the largest search can have been too small.
+        is_largest = not any(_has_less_budget(run, other) for other in evaluation.attacks)
+        still_rising = is_largest and broken > before
+        return raised(flag, subject, evidence, settle) if still_rising else clear(flag, subject, evidence)
+    if any(run.settings.get(key) is not None for key in SEARCH_SIZES):
+        settle = "repeat with a larger search, for example twice the population, beside this one"
+        return unknown(flag, subject, "one search size only; no larger one to compare", settle)
+    return clear(flag, subject, "every search ran to its end")
+
+
+def _has_less_budget(one: AttackRun, other: AttackRun) -> bool:
+    """Whether two runs are the same attack but for a budget that is smaller in the first."""
+    differing = _differing(one, other)
+    return bool(differing) and all(
+        key in BUDGETS and _size(one.settings.get(key)) < _size(other.settings.get(key)) for key in differing
+    )
+
+
+def _differing(one: AttackRun, other: AttackRun) -> set[str]:
+    """The settings in which two runs of one attack differ; of two attacks, their name."""
+    if one.attack != other.attack:
+        return {"name"}
+    return {key for key in {*one.settings, *other.settings} if one.settings.get(key) != other.settings.get(key)}
+
+
+def _size(budget: Any) -> float:
+    return float(budget) if isinstance(budget, int | float) else float("inf")
+
+
+def _miscalibration(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
+    flag = "miscalibration"
+    compared = [(item.variant, item.held, item.held_by_variant, item.total) for item in run.rechecks]
+    held = run.counts.held.hits
+    for name, other in zip(evaluation.attack_names, evaluation.attacks, strict=True):
+        if _differing(run, other) == {"scoring"}:
+            compared.append((name, held, run.counts.attacked - other.counts.broken.hits, len(run.results)))
+    if not compared:
+        settle = "evaluate with recheck=100 (--recheck 100): margin scoring and other temperatures on 100 examples"
+        return unknown(flag, subject, "not repeated under other scores", settle)
+    evidence = "; ".join(f"{held} of {total} hold, {other} under {variant}" for variant, held, other, total in compared)
+    worse = [variant for variant, held, other, total in compared if held - other >= max(2, NOTICEABLE * total)]
+    if not worse:
+        return clear(flag, subject, evidence)
+    settle = f"attack all examples under {' and '.join(worse)} and report the lowest accuracy"
+    return raised(flag, subject, evidence, settle)
+
+
+def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
+    flag, training = "same-substitutions", evaluation.model.training
+    if training is None:
+        settle = "train with unshaken, which leaves a record, or attack with two substitution sets"
+        return unknown(flag, subject, "the model has no record of its training", settle)
+    seen = {known.get("fingerprint") for known in training.substitutions} | _fingerprints(evaluation.model.vote)
+    used = {key for run in evaluation.attacks for key in _fingerprints(run.settings)}
+    if used and used <= seen:
+        evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
+        return raised(flag, subject, evidence, "attack with another set as well, for example --substitutions typos")
+    return clear(flag, subject, f"{len(used - seen)} substitution set(s) new to the model")
+
+
+READ_BACK = {
+    "typos": "spelling",
+    "homoglyphs": "unicode",
+    "invisible": "unicode",
+    "leet": "leet",
+    "spacing": "spacing",
+}  # substitution set -> the reader that maps it back
+
+
+def _known_source(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
+    flag, training = "knows-this-source", evaluation.model.training
+    reader = None if training is None else training.details.get("reader")
+    if not isinstance(reader, str):
+        return clear(flag, subject, "training names no reader")
+    names, parts = _names(run.settings), set(re.split(r"[,+]", reader))
+    known = sorted(name for name in names & READ_BACK.keys() if reader == "all" or READ_BACK[name] in parts)
+    if not known:
+        return clear(flag, subject, f"the reader ({reader}) maps back none of the attack's sets")
+    evidence = f"the reader ({reader}) maps back {', '.join(known)}"
+    return raised(flag, subject, evidence, "attack with a source that no reader knows as well")
+
+
+def _names(settings: Any) -> set[str]:
+    """The names of all substitution sets in an attack's settings, also of the sources of one that joins several."""
+    if isinstance(settings, Mapping):
+        own = settings.get("substitutions")
+        found = {str(own["name"])} if isinstance(own, Mapping) and "name" in own else set()
+        if isinstance(own, Mapping):
+            found |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
+        return found.union(*(_names(value) for value in settings.values()))
+    return set().union(*map(_names, settings)) if isinstance(settings, list) else set()
+
+
+def _hull_coverage(evaluation: Evaluation, subject: str) -> Check:
+    flag, training = "hull-coverage", evaluation.model.training
+    found = None if training is None else HullCoverage.read(training.details.get("facts"))
+    if found is None:
+        return clear(flag, subject, "no hull in the record of its training")
+    if found.is_enough:
+        return clear(flag, subject, f"its hull held {found}")
+    settle = "train with pieces='mean', or compare with methods that see the same substitutes"
+    return raised(flag, subject, f"its hull held {found}", settle)
+
+
+def _fingerprints(settings: Any) -> set[str]:
+    """The fingerprints of all substitution sets in an attack's settings, also of attacks inside attacks."""
+    if isinstance(settings, Mapping):
+        own = settings.get("substitutions")
+        found = {str(own["fingerprint"])} if isinstance(own, Mapping) and "fingerprint" in own else set()
+        return found.union(*(_fingerprints(value) for value in settings.values()))
+    return set().union(*map(_fingerprints, settings)) if isinstance(settings, list) else set()
+
+
+def _truncated(run: AttackRun, subject: str) -> Check:
+    flag = "truncated-substitutions"
+    if run.truncated_swaps is None:
+        settle = "evaluate through Victim.from_pretrained with a fast tokenizer"
+        return unknown(flag, subject, "the victim does not say which words it reads", settle)
+    unseen, total = run.truncated_swaps
+    evidence = f"{unseen} of {total} swaps lie behind the truncation"
+    if not unseen:
+        return clear(flag, subject, evidence)
+    return raised(flag, subject, evidence, "raise max_length, or restrict the attack to the words the model reads")
+
+
+def _unconfirmed(run: AttackRun, subject: str) -> Check:
+    flag, count = "unconfirmed", run.counts.unconfirmed
+    evidence = f"{count} of {run.counts.broken.hits + count} successes of the search were not confirmed"
+    if not count:
+        return clear(flag, subject, evidence)
+    settle = "attack in float32, see to what makes answers depend on the batch or on chance, and attack again"
+    return raised(flag, subject, evidence, settle)
