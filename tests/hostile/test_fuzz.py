@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
 import re
 import subprocess
@@ -115,6 +116,19 @@ def test_a_valid_file_is_taken(name: str) -> None:
 @pytest.mark.parametrize("name", targets())
 def test_bad_input_ends_in_our_error(name: str) -> None:
     assert sum(fuzz(name, SHORT, derandomize=True).values()) >= SHORT
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("layers", lambda seed: b"encoder:" + b"9" * 5001),
+        ("layers", lambda seed: b"1-" + b"9" * 5001),
+        ("scan result", lambda seed: json.dumps({**json.loads(seed), "families": []}).encode()),
+    ],
+)
+def test_what_long_runs_found_is_refused(name: str, changed: Any) -> None:
+    """Inputs of `scripts/endurance.py` that ended in a traceback once."""
+    assert not feed(name, changed(targets()[name].seeds[0]))
 
 
 @pytest.mark.parametrize("column", ["text", "label", "other"])

@@ -152,11 +152,15 @@ def parse_layers(spec: str | int | list[int] | tuple[int, ...], sizes: dict[str,
     return chosen
 
 
+DIGITS = 6  # no model has a million layers, and Python refuses numbers of thousands of digits
+
+
 def _numbers(item: str, size: int, spec: Any) -> list[int]:
     if item == "all":
         return list(range(1, size + 1))
     first, dash, last = item.partition("-")
-    if not first.isdecimal() or (dash and not last.isdecimal()):
+    is_number = first.isdecimal() and (last.isdecimal() or not dash)
+    if not is_number or max(len(first), len(last)) > DIGITS:
         raise UnshakenError(
             f"layers {spec!r}: {item!r} is not a number or a range; use 'all', '4-6', '1,3,5' or a list"
         )
