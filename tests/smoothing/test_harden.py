@@ -82,7 +82,7 @@ def test_recipes_name_real_sets(tmp_path: Path) -> None:
     (tmp_path / COUNTER_FITTED_FILE).write_text('{"good": ["fine"], "fine": ["thin"]}')
     for name in ("ours-smoothing", "ours-all-sources"):
         recipe = load_recipe(name)
-        assert len(recipe.methods) == 10
+        assert len(recipe.methods) >= 10
         settings = [
             recipe.run("encoder", method, column, 0).settings for method in recipe.methods for column in recipe.measured
         ]
