@@ -434,7 +434,7 @@ def collect(folders: list[str]) -> None:
 
 def figures() -> None:
     from unshaken.reports.figures import save_figure
-    from unshaken_experiments.drawing import draw
+    from unshaken_experiments.figure import draw
 
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name in recipe_names():

@@ -21,7 +21,7 @@ from results import groups, kept
 from unshaken.errors import UnshakenError
 from unshaken.files import locked
 from unshaken.names import nearest
-from unshaken_experiments import Place
+from unshaken_experiments import Workspace
 from unshaken_experiments.schedule import Task, merge, side_by_side
 
 
@@ -53,7 +53,7 @@ def main() -> None:
 def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Task]:
     """What a file's groups lack: whole seeds first, and the longest first within a seed."""
     own = [group for group in groups() if group.file == file]
-    place = Place(
+    workspace = Workspace(
         encoders={group.encoder: str(given.encoders / group.encoder) for group in own},
         data=given.data,
         out=given.out / Path(file).stem,
@@ -63,9 +63,9 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
         deadline=deadline,
     )
     for job in merge(job for group in own for job in group.jobs()):
-        known = kept(file).get(job.run.key, place.outcome(job.run))
-        if known.lacks(job.measures) and place.outcome(job.run).lacks(job.measures):
-            yield job, place
+        known = kept(file).get(job.run.key, workspace.outcome(job.run))
+        if known.lacks(job.measures) and workspace.outcome(job.run).lacks(job.measures):
+            yield job, workspace
 
 
 def is_ready(task: Task) -> bool:
@@ -73,8 +73,8 @@ def is_ready(task: Task) -> bool:
 
 
 def encoder_of(task: Task) -> Path:
-    job, place = task
-    return Path(place.encoders[job.run.encoder])
+    job, workspace = task
+    return Path(workspace.encoders[job.run.encoder])
 
 
 if __name__ == "__main__":

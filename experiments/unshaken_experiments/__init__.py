@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unshaken_experiments.recipe import Recipe, load_recipe, parse_recipe, recipe_names
     from unshaken_experiments.runs import Measure, Measured, Outcome, Run, Settings, load_outcomes
-    from unshaken_experiments.schedule import Job, carry_out_all, plan, tidy, unfinished
+    from unshaken_experiments.schedule import Job, execute_all, plan, tidy, unfinished
     from unshaken_experiments.table import Cell, cells, markdown
-    from unshaken_experiments.work import Place, carry_out
+    from unshaken_experiments.work import Workspace, execute
 
 _HOMES = {
     "recipe": ("Recipe", "load_recipe", "parse_recipe", "recipe_names"),
     "runs": ("Measure", "Measured", "Outcome", "Run", "Settings", "load_outcomes"),
-    "schedule": ("Job", "carry_out_all", "plan", "tidy", "unfinished"),
+    "schedule": ("Job", "execute_all", "plan", "tidy", "unfinished"),
     "table": ("Cell", "cells", "markdown"),
-    "work": ("Place", "carry_out"),
+    "work": ("Workspace", "execute"),
 }
 
 
@@ -41,13 +41,13 @@ __all__ = [
     "Measure",
     "Measured",
     "Outcome",
-    "Place",
     "Recipe",
     "Run",
     "Settings",
-    "carry_out",
-    "carry_out_all",
+    "Workspace",
     "cells",
+    "execute",
+    "execute_all",
     "load_outcomes",
     "load_recipe",
     "markdown",

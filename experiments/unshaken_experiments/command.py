@@ -13,7 +13,7 @@ from unshaken.errors import UnshakenError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unshaken_experiments import Job, Outcome, Place, Recipe, Run
+    from unshaken_experiments import Job, Outcome, Recipe, Run, Workspace
 
 
 PATIENCE = 3600  # seconds without a finished step of any process
@@ -62,7 +62,7 @@ def reproduce(
     from unshaken.display import Console
     from unshaken.files import locked
     from unshaken.processes import Shard, alone
-    from unshaken_experiments import Place, carry_out_all, load_recipe, plan, tidy, unfinished
+    from unshaken_experiments import Workspace, execute_all, load_recipe, plan, tidy, unfinished
     from unshaken_experiments.results import require_extras
 
     console = Console()
@@ -77,7 +77,7 @@ def reproduce(
         "clean_examples": clean_examples,
     }
     jobs = plan(recipes, name, **options)
-    place = Place(
+    workspace = Workspace(
         encoders={name: encoder},
         data=data,
         out=out,
@@ -87,48 +87,48 @@ def reproduce(
         group_by_length=group_by_length,
         deadline=float("inf") if minutes is None else time.time() + 60 * minutes,
     )
-    place.check()
-    begun = {job.run: _written(job, place) for job in jobs}
-    todo = unfinished(jobs, place)
+    workspace.check()
+    begun = {job.run: _written(job, workspace) for job in jobs}
+    todo = unfinished(jobs, workspace)
     if dry_run:
-        _print_plan(jobs, todo, place, console)
+        _print_plan(jobs, todo, workspace, console)
         return
     require_extras(recipes)
     shard = Shard.from_environment()
     with locked(out):
         if shard.leads:
-            place.claim()
+            workspace.claim()
         own = [job for job in todo if shard.owns(job.run.key)]
         with alone():
-            carry_out_all(own, place, workers=workers, report=lambda *event: _say(console, *event))
+            execute_all(own, workspace, workers=workers, report=lambda *event: _say(console, *event))
         if not shard.leads:
             return  # the first process reports, and ends the launch
         if not shard.is_whole:
-            _wait_for_others(todo, begun, place, console)
-        tidy(jobs, place)
-        _print_results(recipes, name, options, place, console)
-    left = unfinished(jobs, place)
+            _wait_for_others(todo, begun, workspace, console)
+        tidy(jobs, workspace)
+        _print_results(recipes, name, options, workspace, console)
+    left = unfinished(jobs, workspace)
     if left:
         console.print(f"unfinished trainings: {len(left)}; the same command goes on with them", style="yellow")
         raise typer.Exit(1)
 
 
-def _wait_for_others(jobs: list[Job], begun: dict[Run, float], place: Place, console: Console) -> None:
+def _wait_for_others(jobs: list[Job], begun: dict[Run, float], workspace: Workspace, console: Console) -> None:
     """Until every training is done or has failed; not for ever, since a process that died changes no file.
 
     A file is read again only when it was written again: an error in it may be of an earlier command.
     """
     read, told, changed = dict(begun), -1, time.time()
-    open_ = [job for job in jobs if place.outcome(job.run).lacks(job.measures)]
+    open_ = [job for job in jobs if workspace.outcome(job.run).lacks(job.measures)]
     while True:
         for job in list(open_):
-            written = _written(job, place)
+            written = _written(job, workspace)
             if written != read[job.run]:
                 read[job.run], changed = written, time.time()
-                outcome = place.outcome(job.run)
+                outcome = workspace.outcome(job.run)
                 if outcome.error is not None or not outcome.lacks(job.measures):
                     open_.remove(job)
-        if not open_ or time.time() > min(place.deadline + 60, changed + PATIENCE):
+        if not open_ or time.time() > min(workspace.deadline + 60, changed + PATIENCE):
             return
         if len(open_) != told:
             told = len(open_)
@@ -136,8 +136,8 @@ def _wait_for_others(jobs: list[Job], begun: dict[Run, float], place: Place, con
         time.sleep(1)
 
 
-def _written(job: Job, place: Place) -> float:
-    path = place.runs / f"{job.run.name}.json"
+def _written(job: Job, workspace: Workspace) -> float:
+    path = workspace.runs / f"{job.run.name}.json"
     return path.stat().st_mtime if path.is_file() else 0.0
 
 
@@ -176,14 +176,14 @@ def _say(console: Console, done: int, total: int, run: Run, outcome: Outcome) ->
     console.print(f"[{done}/{total}] {run.name}: {outcome.summary}", markup=False, highlight=False, style=style)
 
 
-def _print_plan(jobs: list[Job], todo: list[Job], place: Place, console: Console) -> None:
+def _print_plan(jobs: list[Job], todo: list[Job], workspace: Workspace, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from unshaken_experiments.cost import estimate
 
     with console.status("timing the encoder on this machine"):
-        found = estimate(todo, place)
+        found = estimate(todo, workspace)
     table = Table(title=f"{len(jobs)} trainings, {len(jobs) - len(todo)} of them finished", title_justify="left")
     for heading in ("training", "runs", "rows x epochs", "plain passes", "attacked", "queries", "seconds"):
         table.add_column(heading, justify="left" if heading == "training" else "right")
@@ -209,14 +209,14 @@ def _print_plan(jobs: list[Job], todo: list[Job], place: Place, console: Console
 
 
 def _print_results(
-    recipes: list[Recipe], encoder: str, options: dict[str, Any], place: Place, console: Console
+    recipes: list[Recipe], encoder: str, options: dict[str, Any], workspace: Workspace, console: Console
 ) -> None:
     from unshaken_experiments.results import save_results
     from unshaken_experiments.runs import load_outcomes
 
-    outcomes = load_outcomes(place.runs)
+    outcomes = load_outcomes(workspace.runs)
     for recipe in recipes:
-        saved = save_results(recipe, outcomes, encoder, place.out, **options)
+        saved = save_results(recipe, outcomes, encoder, workspace.out, **options)
         console.print(saved.terminal)
         for path in saved.paths:
             console.print(f"  {path}", markup=False, highlight=False)

@@ -12,7 +12,7 @@ from unshaken.errors import UnshakenError
 from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_rows
 from unshaken_experiments.runs import Measure, Run, Settings
 from unshaken_experiments.schedule import Job
-from unshaken_experiments.work import Place
+from unshaken_experiments.work import Workspace
 
 SAMPLE = 20  # texts from which the size of a search space is taken
 
@@ -41,12 +41,12 @@ class Estimate:
         return sum(line.seconds for line in self.lines)
 
 
-def estimate(jobs: Sequence[Job], place: Place) -> Estimate:
+def estimate(jobs: Sequence[Job], workspace: Workspace) -> Estimate:
     """Costs of some jobs, by task, defence and connection."""
     groups: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         groups[_kind(job.run.settings)].append(job)
-    clock = _Clock(place)
+    clock = _Clock(workspace)
     lines, impossible = [], {}
     for name, members in groups.items():
         rows, passes, attacked, queries, seconds = 0.0, 0.0, 0, 0.0, 0.0
@@ -56,10 +56,10 @@ def estimate(jobs: Sequence[Job], place: Place) -> Estimate:
             except UnshakenError as error:
                 impossible[job.run.name] = str(error)
                 continue
-            trained = len(training_rows(job.run.settings, job.run.seed, place.data)[0]) * job.run.settings.epochs
+            trained = len(training_rows(job.run.settings, job.run.seed, workspace.data)[0]) * job.run.settings.epochs
             asked = 0.0
             for measure in job.measures:
-                count, questions = _questions(measure, job.run, place)
+                count, questions = _questions(measure, job.run, workspace)
                 attacked += count if measure.attack else 0
                 asked += questions
             per_training, per_query = clock.seconds(job.run)
@@ -112,14 +112,14 @@ def _connected(layers: Any, depth: int) -> int:
     return len(parse_layers(layers, {"encoder": depth}))
 
 
-def _questions(measure: Measure, run: Run, place: Place) -> tuple[int, float]:
+def _questions(measure: Measure, run: Run, workspace: Workspace) -> tuple[int, float]:
     """(examples, questions to the model where no search succeeds; one that does stops earlier)."""
     if measure.what != "accuracy":
         return 0, 0.0
-    rows = test_rows(measure, run, place.data)
+    rows = test_rows(measure, run, workspace.data)
     if measure.attack is None:
         return len(rows), float(len(rows))
-    attack = attack_of(measure.attack, measure.substitutions, place.data)
+    attack = attack_of(measure.attack, measure.substitutions, workspace.data)
     words, choices = _space(attack, rows.sample(SAMPLE).texts)
     return len(rows), queries_to_the_end(attack, words, choices) * len(rows)
 
@@ -152,10 +152,10 @@ def _space(attack: Any, texts: Sequence[tuple[str, ...]]) -> tuple[float, float]
 class _Clock:
     """Times the plain encoder once for each batch size and length."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         import torch
 
-        self.place = place
+        self.workspace = workspace
         self.device = torch.cuda.get_device_name() if torch.cuda.is_available() else "this CPU"
         self._models: dict[str, Any] = {}
         self._known: dict[tuple[str, int, int], tuple[float, float]] = {}
@@ -168,7 +168,7 @@ class _Clock:
             from unshaken.pretrained import load
             from unshaken.training.fine_tuning import resolve_model
 
-            config = load("AutoConfig", resolve_model(self.place.encoders[encoder]))
+            config = load("AutoConfig", resolve_model(self.workspace.encoders[encoder]))
             model = AutoModelForSequenceClassification.from_config(config)
             self._models[encoder] = model.to("cuda" if torch.cuda.is_available() else "cpu")
         return self._models[encoder]

@@ -76,7 +76,7 @@ def smoothing_of(settings: Settings, data: Path | None) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def substitutions_of(name: str, data: Path | None) -> Any:
-    from unshaken.names import build as make
+    from unshaken.names import from_spec
     from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, TwoHops
     from unshaken.substitutions.specs import split
 
@@ -88,7 +88,7 @@ def substitutions_of(name: str, data: Path | None) -> Any:
         if name.partition(":")[0] not in WITHOUT_FILES:
             known = ", ".join([COUNTER_FITTED, *WITHOUT_FILES])
             raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {known}")
-        return make("substitutions", name, SUBSTITUTIONS)
+        return from_spec("substitutions", name, SUBSTITUTIONS)
     path = None if data is None else data / COUNTER_FITTED_FILE
     if path is None or not path.is_file():
         raise UnshakenError(
@@ -101,11 +101,11 @@ def substitutions_of(name: str, data: Path | None) -> Any:
 def attack_of(spec: str | None, substitutions: str, data: Path | None) -> Any:
     """The attack a recipe names, against the given substitution set; None for none."""
     from unshaken.attacks import ATTACKS, SearchAttack
-    from unshaken.names import build as make
+    from unshaken.names import from_spec
 
     if spec is None:
         return None
-    attack = make("attack", spec, ATTACKS)
+    attack = from_spec("attack", spec, ATTACKS)
     if not isinstance(attack, SearchAttack):
         raise UnshakenError(f"attack {spec!r} needs another model; a recipe names attacks on the model alone")
     return replace(attack, substitutions=substitutions_of(substitutions, data))

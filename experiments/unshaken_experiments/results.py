@@ -60,7 +60,7 @@ def save_results(
     ]
     if recipe.figure is not None:
         from unshaken.reports.figures import save_figure
-        from unshaken_experiments.drawing import draw
+        from unshaken_experiments.figure import draw
 
         figure = draw(recipe, outcomes, encoder, found, seeds=seeds, changes=changes)
         if figure is not None:

@@ -19,7 +19,7 @@ from unshaken.errors import UnshakenError
 from unshaken_experiments.inputs import parse_parts
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Measure, Outcome, Run
-from unshaken_experiments.work import Place, carry_out
+from unshaken_experiments.work import Workspace, execute
 
 Report = Callable[[int, int, Run, Outcome], None]  # (done, all, run, outcome)
 
@@ -32,7 +32,7 @@ class Job:
     measures: tuple[Measure, ...]
 
 
-Task = tuple[Job, Place]
+Task = tuple[Job, Workspace]
 
 
 def plan(
@@ -91,36 +91,38 @@ def expected_cost(run: Run) -> float:
     return float((settings.rows or 50_000) * settings.epochs * per_row * settings.max_length)
 
 
-def unfinished(jobs: Sequence[Job], place: Place) -> list[Job]:
-    return [job for job in jobs if place.outcome(job.run).lacks(job.measures)]
+def unfinished(jobs: Sequence[Job], workspace: Workspace) -> list[Job]:
+    return [job for job in jobs if workspace.outcome(job.run).lacks(job.measures)]
 
 
-def tidy(jobs: Sequence[Job], place: Place) -> None:
+def tidy(jobs: Sequence[Job], workspace: Workspace) -> None:
     """Remove what a process that was killed at the last moment left of finished runs."""
-    if not place.keep_models:
-        left = [job for job in jobs if place.work(job.run).is_dir()]
-        unready = {job.run for job in unfinished(left, place)}
+    if not workspace.keep_models:
+        left = [job for job in jobs if workspace.work(job.run).is_dir()]
+        unready = {job.run for job in unfinished(left, workspace)}
         for job in left:
             if job.run not in unready:
-                shutil.rmtree(place.work(job.run), ignore_errors=True)
+                shutil.rmtree(workspace.work(job.run), ignore_errors=True)
 
 
-def carry_out_all(
-    jobs: Sequence[Job], place: Place, *, workers: int = 1, report: Report | None = None
+def execute_all(
+    jobs: Sequence[Job], workspace: Workspace, *, workers: int = 1, report: Report | None = None
 ) -> list[Outcome]:
     """Do all jobs, several at a time; each keeps what it finishes, so the same call continues a run that was killed."""
     outcomes: list[Outcome] = []
-    for outcome in side_by_side([(job, place) for job in jobs], workers) if workers > 1 else _in_turn(jobs, place):
+    for outcome in (
+        side_by_side([(job, workspace) for job in jobs], workers) if workers > 1 else _in_turn(jobs, workspace)
+    ):
         outcomes.append(outcome)
         if report is not None:
             report(len(outcomes), len(jobs), outcome.run, outcome)
     return outcomes
 
 
-def _in_turn(jobs: Sequence[Job], place: Place) -> Iterator[Outcome]:
+def _in_turn(jobs: Sequence[Job], workspace: Workspace) -> Iterator[Outcome]:
     _quiet()
     for job in jobs:
-        yield carry_out(job.run, job.measures, place)
+        yield execute(job.run, job.measures, workspace)
 
 
 def side_by_side(
@@ -137,9 +139,9 @@ def side_by_side(
         while waiting or running:
             while len(running) < workers and (task := next(filter(is_ready, waiting), None)) is not None:
                 waiting.remove(task)
-                job, place = task
+                job, workspace = task
                 alone = workers == 1  # and nothing runs
-                running[pool.submit(carry_out, job.run, job.measures, place)] = task
+                running[pool.submit(execute, job.run, job.measures, workspace)] = task
             if not running:
                 time.sleep(1)  # none is ready
             for future in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:

@@ -20,7 +20,7 @@ FEATURE_DIMENSIONS = 16  # of the principal components a feature map is drawn fr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Workspace:
     """Where runs find what they need and leave what they find.
 
     Attributes:
@@ -105,21 +105,21 @@ class OutOfTimeError(Exception):
     """The deadline has passed; what is finished is kept."""
 
 
-def carry_out(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
+def execute(run: Run, measures: Sequence[Measure], workspace: Workspace) -> Outcome:
     """Do what is missing of a run, and write the outcome after each step."""
-    outcome = replace(place.outcome(run), error=None)
+    outcome = replace(workspace.outcome(run), error=None)
     missing = outcome.lacks(measures)
     if not missing:
         return outcome
     try:
-        folder = _trained_model(run, place)
+        folder = _trained_model(run, workspace)
         if folder is None:
-            _require_time(place)
-            shutil.rmtree(place.work(run) / "attacks", ignore_errors=True)  # on a model that is gone
-            outcome = replace(outcome, **_train(run, place))
-            outcome.save(place.runs)
-            folder = place.work(run) / "model"
-        outcome = _measure(outcome, missing, folder, place)
+            _require_time(workspace)
+            shutil.rmtree(workspace.work(run) / "attacks", ignore_errors=True)  # on a model that is gone
+            outcome = replace(outcome, **_train(run, workspace))
+            outcome.save(workspace.runs)
+            folder = workspace.work(run) / "model"
+        outcome = _measure(outcome, missing, folder, workspace)
     except OutOfTimeError:
         return outcome
     except UnshakenError as error:
@@ -128,9 +128,9 @@ def carry_out(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
         outcome = replace(outcome, error=_told(error))
     finally:
         _give_memory_back()
-    outcome.save(place.runs)
-    if outcome.error is None and not place.keep_models:
-        shutil.rmtree(place.work(run), ignore_errors=True)
+    outcome.save(workspace.runs)
+    if outcome.error is None and not workspace.keep_models:
+        shutil.rmtree(workspace.work(run), ignore_errors=True)
     return outcome
 
 
@@ -148,21 +148,21 @@ def _give_memory_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _require_time(place: Place) -> None:
-    if time.time() > place.deadline:
+def _require_time(workspace: Workspace) -> None:
+    if time.time() > workspace.deadline:
         raise OutOfTimeError
 
 
-def _trained_model(run: Run, place: Place) -> Path | None:
+def _trained_model(run: Run, workspace: Workspace) -> Path | None:
     """The model of a training that ended: its outcome was written after its weights."""
-    folder = place.work(run) / "model"
-    return folder if place.outcome(run).training and (folder / "config.json").is_file() else None
+    folder = workspace.work(run) / "model"
+    return folder if workspace.outcome(run).training and (folder / "config.json").is_file() else None
 
 
 # ------------------------------------------------------------------------------------------------------------ training
 
 
-def _train(run: Run, place: Place) -> dict[str, Any]:
+def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
     import torch
 
     from unshaken.evaluation.environment import environment
@@ -170,31 +170,31 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
     from unshaken.training.fine_tuning import Plan, fine_tune
 
     settings = run.settings
-    train, validation = training_rows(settings, run.seed, place.data)
-    connection, defence = build(settings, place.data)
+    train, validation = training_rows(settings, run.seed, workspace.data)
+    connection, defence = build(settings, workspace.data)
     selects = settings.epochs > 1  # with one epoch there is nothing to choose from
-    selection = attack_of(settings.select_by, settings.substitutions, place.data) if selects else None
+    selection = attack_of(settings.select_by, settings.substitutions, workspace.data) if selects else None
     best = KeepBest("eval_accuracy_under_attack", greater_is_better=True) if selection else KeepBest("eval_loss")
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     tuned = fine_tune(
         Plan(
-            model=place.encoders[run.encoder],
-            out=place.work(run),
+            model=workspace.encoders[run.encoder],
+            out=workspace.work(run),
             method=run.settings.defence,
             train=train,
             validation=validation if selects else None,
             connection=connection,
-            smoothing=smoothing_of(settings, place.data),
+            smoothing=smoothing_of(settings, workspace.data),
             reader=settings.reader,
             defence=defence,
             selection_attack=selection,
             seed=run.seed,
             word_level=settings.word_level,
-            resume=(place.work(run) / "checkpoints").is_dir(),
+            resume=(workspace.work(run) / "checkpoints").is_dir(),
             on_step=lambda done, total: None,
-            callbacks=[DistanceToPretrained(), *([] if place.checkpoints else [best])],
+            callbacks=[DistanceToPretrained(), *([] if workspace.checkpoints else [best])],
             arguments={
                 "num_train_epochs": settings.epochs,
                 "learning_rate": settings.learning_rate,
@@ -202,13 +202,17 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
                 "per_device_eval_batch_size": 256,
                 "max_length": settings.max_length,
                 "weight_decay": settings.weight_decay,
-                "bf16": place.bf16,
+                "bf16": workspace.bf16,
                 "use_cpu": not torch.accelerator.is_available(),  # else transformers refuses bfloat16 there
                 "balance_classes": settings.balanced,
-                "train_sampling_strategy": "group_by_length" if place.group_by_length else "random",
+                "train_sampling_strategy": "group_by_length" if workspace.group_by_length else "random",
                 "dataloader_pin_memory": on_gpu,
                 "logging_steps": max(1, round(len(train) * settings.epochs / settings.batch_size / 20)),
-                **({} if selects and place.checkpoints else {"save_strategy": "no", "load_best_model_at_end": False}),
+                **(
+                    {}
+                    if selects and workspace.checkpoints
+                    else {"save_strategy": "no", "load_best_model_at_end": False}
+                ),
             },
         )
     )
@@ -222,8 +226,8 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
         "steps": tuned.steps,
         "rows": len(train),
         "memory_mib": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else None,
-        "bf16": place.bf16,
-        "group_by_length": place.group_by_length,
+        "bf16": workspace.bf16,
+        "group_by_length": workspace.group_by_length,
         "cost": round(defence.passes().cost, 3),
         "facts": defence.facts(),
         "distance": curve,
@@ -234,7 +238,7 @@ def _train(run: Run, place: Place) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------------- measuring
 
 
-def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, place: Place) -> Outcome:
+def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, workspace: Workspace) -> Outcome:
     from unshaken.attacks import Victim
     from unshaken_experiments.flops import count_gflops
 
@@ -245,28 +249,28 @@ def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, place: 
     for measure in missing:
         key = measure.key(run.settings.task)
         if measure.what == "features" and outcome.features is None:
-            _require_time(place)
-            outcome = replace(outcome, features=_features(victim, test_rows(measure, run, place.data)))
+            _require_time(workspace)
+            outcome = replace(outcome, features=_features(victim, test_rows(measure, run, workspace.data)))
         elif measure.what == "accuracy" and key not in outcome.measured:
-            _require_time(place)
-            found = _answers(victim, measure, run, place)
+            _require_time(workspace)
+            found = _answers(victim, measure, run, workspace)
             outcome = replace(outcome, measured={**outcome.measured, key: found})
         else:
             continue
-        outcome.save(place.runs)
+        outcome.save(workspace.runs)
     return outcome
 
 
-def _answers(victim: Any, measure: Measure, run: Run, place: Place) -> Measured:
-    rows = test_rows(measure, run, place.data)
+def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Measured:
+    rows = test_rows(measure, run, workspace.data)
     started = time.perf_counter()
     queries = None
     if measure.attack is None:
         right = victim.log_probabilities(rows.texts).argmax(-1) == rows.labels
         held = "".join("01"[int(value)] for value in right)
     else:
-        attack = attack_of(measure.attack, measure.substitutions, place.data)
-        path = place.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
+        attack = attack_of(measure.attack, measure.substitutions, workspace.data)
+        path = workspace.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
         results = attack(victim, rows, out=path, resume=path.exists())
         held = "".join({"failure": "1", "error": "?"}.get(result.outcome, "0") for result in results)
         queries = round(results.queries["mean"], 1) if results.attacked else None

@@ -75,7 +75,7 @@ def _load(kind: str, point: importlib.metadata.EntryPoint) -> Any:
         raise UnshakenError(f"{kind} {point.name!r} of {package} ({point.value}) cannot be loaded: {error}") from error
 
 
-def build(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> Any:
+def from_spec(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> Any:
     """Make the object that `spec` describes, for example `genetic:population=20,generations=10`.
 
     `allow_paths` also takes `module:Class`; it is set for the command line and Python only, never for text that comes

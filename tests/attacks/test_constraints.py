@@ -26,7 +26,7 @@ from unshaken.attacks.space import Space, candidates_of
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.substitutions import segment
 
 FILM = segment("a good film about the sea")
@@ -47,14 +47,14 @@ def test_a_candidate_knows_its_text_and_what_changed():
 def test_stop_words():
     assert StopWords().allowed_positions(segment("It is NOT a good film, isn’t it")) == [4, 5]
     assert StopWords(extra=("film",)).allowed_positions(FILM) == [1, 5]
-    assert build("constraint", "stop-words:extra=film|sea", CONSTRAINTS).allowed_positions(FILM) == [1]
+    assert from_spec("constraint", "stop-words:extra=film|sea", CONSTRAINTS).allowed_positions(FILM) == [1]
 
 
 def test_frozen_columns():
     premise = FrozenColumns(columns=(0,))
     assert list(premise.allowed_positions(FILM, column=0)) == []
     assert list(premise.allowed_positions(FILM, column=1)) == list(range(6))
-    assert build("constraint", "frozen-columns:columns=1", CONSTRAINTS) == FrozenColumns(columns=(1,))
+    assert from_spec("constraint", "frozen-columns:columns=1", CONSTRAINTS) == FrozenColumns(columns=(1,))
 
 
 def test_no_repeat():

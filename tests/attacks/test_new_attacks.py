@@ -14,7 +14,7 @@ from unshaken.attacks.alzantot import draw_open
 from unshaken.attacks.constraints import MaxChanged
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.substitutions import Dictionary, MaskedLM
 from unshaken.substitutions.typos import Typos
 from unshaken.substitutions.words import match_case, segment
@@ -220,7 +220,7 @@ def test_bae_settings() -> None:
     assert BAE(edits="replace|insert").substitutions.edits == ("replace", "insert")
     assert [type(item).__name__ for item in BAE().constraints] == ["PartOfSpeech", "SentenceSimilarity"]
     assert [type(item).__name__ for item in BAE(edits="insert").constraints] == ["SentenceSimilarity"]
-    built = build("attack", "bae:edits=replace|insert,k=7", ATTACKS)
+    built = from_spec("attack", "bae:edits=replace|insert,k=7", ATTACKS)
     assert (built.substitutions.k, built.substitutions.edits) == (7, ("replace", "insert"))
 
 

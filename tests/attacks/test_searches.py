@@ -28,7 +28,7 @@ from unshaken.attacks import (
 )
 from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity
 from unshaken.errors import UnshakenError
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.substitutions import Dictionary, WordNet
 from unshaken.substitutions.words import match_case, segment
 
@@ -284,7 +284,7 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
     """HotFlip's promise for a substitute is the slope of the loss towards it, here by finite differences."""
     import torch
 
-    from unshaken.attacks.questions import Look
+    from unshaken.attacks.questions import Inspection
     from unshaken.attacks.spaces import Spaces
     from unshaken.substitutions.hull_builder import HullBuilder
     from unshaken.substitutions.hull_search import HullMixer
@@ -293,7 +293,7 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
     (example,) = labelled(victim, ["a good film with a bad plot"])
     attack = HotFlip(substitutions=WORD_LIST)
     (space,) = Spaces(attack, victim, (), None).of([example])
-    (promises,) = attack.inspect(victim, [Look(space, space.clean, 1)])
+    (promises,) = attack.inspect(victim, [Inspection(space, space.clean, 1)])
     inputs = tokenizer([example.texts[0]], return_tensors="pt")
     hull = HullBuilder(WORD_LIST, tokenizer, max_length=64, pieces="same")([example.texts], inputs["input_ids"])
 
@@ -321,14 +321,14 @@ def test_white_box_attacks_need_a_model() -> None:
 
 
 def test_names_on_the_command_line() -> None:
-    attack = build("attack", "genetic:population=20,generations=10,frozen_columns=premise", ATTACKS)
+    attack = from_spec("attack", "genetic:population=20,generations=10,frozen_columns=premise", ATTACKS)
     assert (attack.population, attack.generations, attack.frozen_columns) == (20, 10, ("premise",))
     assert isinstance(attack.substitutions, WordNet)
     with pytest.raises(UnshakenError, match="population"):
-        build("attack", "genetic:populaton=20", ATTACKS)
+        from_spec("attack", "genetic:populaton=20", ATTACKS)
     for bad in ("genetic:population=1", "beam:width=0", "random:samples=0", "pwws:query_budget=0", "pwws:scoring=best"):
         with pytest.raises(UnshakenError):
-            build("attack", bad, ATTACKS)
+            from_spec("attack", bad, ATTACKS)
 
 
 def test_seed_decides() -> None:
@@ -337,3 +337,10 @@ def test_seed_decides() -> None:
     attack = Random(substitutions=WORD_LIST, samples=5)
     texts = [[row.adversarial for row in replace(attack, seed=seed)(victim, examples)] for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_former_name_of_an_inspection_works_and_warns() -> None:
+    import unshaken.attacks
+
+    with pytest.warns(DeprecationWarning, match="Inspection"):
+        assert unshaken.attacks.Look is unshaken.attacks.Inspection

@@ -11,7 +11,7 @@ from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken import Connection, UnshakenError, connect
 from unshaken.attacks import HotFlip, HullAttack, Victim
-from unshaken.attacks.questions import Look
+from unshaken.attacks.questions import Inspection
 from unshaken.attacks.spaces import Spaces
 from unshaken.connections import Implicit, Phantom
 from unshaken.solvers import Anderson
@@ -39,7 +39,7 @@ def promises(model: Any, tokenizer: Any) -> np.ndarray:
     (example,) = labelled(victim, [TEXT])
     attack = HotFlip(substitutions=WORD_LIST)
     (space,) = Spaces(attack, victim, (), None).of([example])
-    (seen,) = attack.inspect(victim, [Look(space, space.clean, 1)])
+    (seen,) = attack.inspect(victim, [Inspection(space, space.clean, 1)])
     return seen[np.isfinite(seen) & (seen != 0)]
 
 

@@ -80,7 +80,7 @@ def test_installed_packages_add_names(package: Path) -> None:
     (attack,) = parse_attacks(["own:query_budget=7"], "shop-words:size=2")
     assert (type(attack).__name__, attack.name, attack.query_budget) == ("Own", "own", 7)  # type: ignore[attr-defined]
     assert attack.substitutions.candidates(["good"], 0) == ["fine"]  # type: ignore[attr-defined]
-    assert type(names.build("defence", "mine", DEFENCES)).__name__ == "Mine"
+    assert type(names.from_spec("defence", "mine", DEFENCES)).__name__ == "Mine"
     found = known_task("own_task")
     assert found is not None
     assert found.name == "own-task"
@@ -116,13 +116,13 @@ def test_paths_are_for_commands(package: Path) -> None:
         ("solver", "their_methods:Faster", SOLVERS),
     ):
         with pytest.raises(UnshakenError, match="class paths are taken from the command line only"):
-            names.build(kind, spec, table)
+            names.from_spec(kind, spec, table)
     with pytest.raises(UnshakenError, match="is not key=value"):
-        names.build("attack", "pwws:Own", ATTACKS, allow_paths=True)
+        names.from_spec("attack", "pwws:Own", ATTACKS, allow_paths=True)
 
 
 def test_traits_are_written_where_they_are_not_the_usual_ones(package: Path) -> None:
-    own = names.build("attack", "own", ATTACKS).settings()
+    own = names.from_spec("attack", "own", ATTACKS).settings()
     assert own["white_box"] is True
     assert "needs_scores" not in own
     assert {"white_box": True, "needs_scores": False}.items() <= HullAttack().settings().items()

@@ -326,7 +326,7 @@ def spec(data: bytes) -> None:
     from unshaken.attacks import ATTACKS
     from unshaken.attacks.constraints import CONSTRAINTS
     from unshaken.cli.evaluate import split_specs
-    from unshaken.names import build
+    from unshaken.names import from_spec
     from unshaken.solvers import SOLVERS
     from unshaken.substitutions import SUBSTITUTIONS
     from unshaken.tasks import PROTOCOLS
@@ -345,7 +345,7 @@ def spec(data: bytes) -> None:
         connections.parse(text)
     else:
         for part in split_specs(text):
-            build(kind, part, tables.get(kind, ATTACKS))
+            from_spec(kind, part, tables.get(kind, ATTACKS))
 
 
 def protocol(data: bytes) -> None:

@@ -25,7 +25,7 @@ from unshaken.cli import main
 from unshaken.connections import Connection
 from unshaken.defences import parse as parse_defence
 from unshaken.errors import UnshakenError
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.reports import Report
 from unshaken.solvers import SOLVERS
 from unshaken_experiments import load_recipe, plan
@@ -145,7 +145,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_trap_springs_where_a_user_asks_for_a_class_path(trap: Path) -> None:
-    build("attack", "trap_box.inner:Own", ATTACKS, allow_paths=True)
+    from_spec("attack", "trap_box.inner:Own", ATTACKS, allow_paths=True)
     assert trap.exists()
 
 
@@ -153,8 +153,8 @@ def test_text_from_files_names_no_class(trap: Path, tmp_path: Path) -> None:
     path = "trap_box.inner:Own"
     saved = Connection().to_dict()
     attempts = [
-        lambda: build("attack", path, ATTACKS),
-        lambda: build("solver", "trap_box.inner:Anderson:steps=3", SOLVERS),
+        lambda: from_spec("attack", path, ATTACKS),
+        lambda: from_spec("solver", "trap_box.inner:Anderson:steps=3", SOLVERS),
         lambda: parse_defence(f"standard+{path}"),
         lambda: Connection.from_dict({**saved, "solver": {**saved["solver"], "name": path}}),
         lambda: Connection.from_dict({**saved, "gradient": {**saved["gradient"], "name": path}}),

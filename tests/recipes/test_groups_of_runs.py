@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from small_world import RECIPE, make_world
 
-from unshaken_experiments import Job, Measure, Outcome, Place, Run, parse_recipe, plan, schedule
+from unshaken_experiments import Job, Measure, Outcome, Run, Workspace, parse_recipe, plan, schedule
 from unshaken_experiments.runs import OUT_OF_MEMORY
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -42,14 +42,14 @@ settings = {{ epochs = 1 }}
 
 
 def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> None:
-    world, place = make_world(tmp_path), tmp_path / "experiments"
-    (place / "reproduce").mkdir(parents=True)
+    world, workspace = make_world(tmp_path), tmp_path / "experiments"
+    (workspace / "reproduce").mkdir(parents=True)
     for script in ("results.py", "run_groups.py"):
-        shutil.copy(EXPERIMENTS / script, place)
-    (place / "reproduce" / "groups.toml").write_text(GROUPS.format(recipe=world / "small.toml"))
+        shutil.copy(EXPERIMENTS / script, workspace)
+    (workspace / "reproduce" / "groups.toml").write_text(GROUPS.format(recipe=world / "small.toml"))
 
     def call(*words: str) -> str:
-        done = subprocess.run([sys.executable, *words], cwd=place, capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, *words], cwd=workspace, capture_output=True, text=True, check=True)
         return done.stdout
 
     command = [
@@ -64,7 +64,7 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     ]
     assert call(*command, "--out", str(tmp_path / "out")).startswith("4 trainings")  # two methods, two seeds
     assert "small.jsonl: 4 of 4 planned runs" in call("results.py", "collect", str(tmp_path / "out"))
-    kept = [json.loads(line) for line in (place / "reproduce" / "small.jsonl").read_text().splitlines()]
+    kept = [json.loads(line) for line in (workspace / "reproduce" / "small.jsonl").read_text().splitlines()]
     assert [outcome["error"] for outcome in kept] == [None] * 4
     plain = [outcome for outcome in kept if outcome["run"]["settings"]["defence"] == "standard"]
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
@@ -72,12 +72,12 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     assert call(*command, "--out", str(tmp_path / "other")).strip() == "0 trainings"
 
 
-def try_once(run: Run, measures: Sequence[Measure], place: Place) -> Outcome:
+def try_once(run: Run, measures: Sequence[Measure], workspace: Workspace) -> Outcome:
     """A run that finds the memory full: always where its seed is -1, and at the first try where its seed is 0.
 
     Plain runs come last, when others have left already, and find room.
     """
-    tries = place.out / run.name
+    tries = workspace.out / run.name
     first = not tries.exists()
     with tries.open("a") as stream:
         stream.write(".")
@@ -91,9 +91,9 @@ def test_what_the_memory_has_no_room_for_is_tried_again_with_fewer_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, int]
 ) -> None:
     jobs = plan([parse_recipe("small", RECIPE, "small.toml")], "encoder", seeds=seeds)
-    place = Place(encoders={}, data=None, out=tmp_path)
-    monkeypatch.setattr(schedule, "carry_out", try_once)
-    outcomes = {outcome.run: outcome for outcome in schedule.side_by_side([(job, place) for job in jobs], 2)}
+    workspace = Workspace(encoders={}, data=None, out=tmp_path)
+    monkeypatch.setattr(schedule, "execute", try_once)
+    outcomes = {outcome.run: outcome for outcome in schedule.side_by_side([(job, workspace) for job in jobs], 2)}
     assert outcomes.keys() == {job.run for job in jobs}
     tries = {run: len((tmp_path / run.name).read_text()) for run in outcomes}
     if seeds[0] == 0:
@@ -109,13 +109,13 @@ def test_a_task_that_is_not_ready_is_waited_for_while_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = plan([parse_recipe("small", RECIPE, "small.toml")], "encoder")
-    place = Place(encoders={}, data=None, out=tmp_path)
-    monkeypatch.setattr(schedule, "carry_out", try_once)
+    workspace = Workspace(encoders={}, data=None, out=tmp_path)
+    monkeypatch.setattr(schedule, "execute", try_once)
 
-    def is_ready(task: tuple[Job, Place]) -> bool:
+    def is_ready(task: tuple[Job, Workspace]) -> bool:
         return task[0] != jobs[0] or len(done) == len(jobs) - 1
 
     done: list[Run] = []
-    for outcome in schedule.side_by_side([(job, place) for job in jobs], 2, is_ready=is_ready):
+    for outcome in schedule.side_by_side([(job, workspace) for job in jobs], 2, is_ready=is_ready):
         done.append(outcome.run)
     assert done[-1] == jobs[0].run

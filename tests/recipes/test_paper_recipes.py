@@ -15,7 +15,7 @@ from unshaken.attacks import ATTACKS
 from unshaken.connections import parse as parse_connection
 from unshaken.defences import Defence
 from unshaken.defences import parse as parse_defence
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.tasks import PROTOCOLS, TASKS
 from unshaken_experiments.recipe import Column, Method, Number, Recipe, load_recipe, recipe_names
 from unshaken_experiments.runs import Run, Settings
@@ -54,7 +54,7 @@ def test_settings_make_real_objects(recipe: Recipe) -> None:
     for settings in {run.settings for _, _, run in runs(recipe)}:
         parse_defence(settings.defence)
         _connection(settings)
-        build("protocol", settings.protocol, PROTOCOLS)
+        from_spec("protocol", settings.protocol, PROTOCOLS)
         assert settings.task in TASKS
         _check_attack(settings.select_by, settings.task)
 
@@ -92,7 +92,7 @@ def _connection(settings: Settings) -> None:
 
 def _check_attack(spec: str | None, task: str) -> None:
     if spec is not None:
-        attack = build("attack", spec, ATTACKS)
+        attack = from_spec("attack", spec, ATTACKS)
         assert set(attack.frozen_columns) <= set(TASKS[task].columns)
 
 

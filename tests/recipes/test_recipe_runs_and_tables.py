@@ -19,10 +19,10 @@ from unshaken_experiments import (
     Measure,
     Measured,
     Outcome,
-    Place,
-    carry_out,
-    carry_out_all,
+    Workspace,
     cells,
+    execute,
+    execute_all,
     load_outcomes,
     load_recipe,
     markdown,
@@ -43,10 +43,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(world: Path) -> tuple[Place, list[Outcome]]:
+def finished(world: Path) -> tuple[Workspace, list[Outcome]]:
     """All runs of the small recipe, without checkpoints."""
-    place = Place(encoders={"tiny": str(world / "encoder")}, data=world / "data", out=world / "out", checkpoints=False)
-    return place, carry_out_all(plan([load_recipe(world / "small.toml")], "tiny"), place)
+    workspace = Workspace(
+        encoders={"tiny": str(world / "encoder")}, data=world / "data", out=world / "out", checkpoints=False
+    )
+    return workspace, execute_all(plan([load_recipe(world / "small.toml")], "tiny"), workspace)
 
 
 # ---------------------------------------------------------------------------------------------------------- the recipe
@@ -159,79 +161,83 @@ def test_a_recipe_reads_no_file(world: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ the runs
 
 
-def test_runs_are_measured_and_kept(finished: tuple[Place, list[Outcome]]) -> None:
-    place, outcomes = finished
+def test_runs_are_measured_and_kept(finished: tuple[Workspace, list[Outcome]]) -> None:
+    workspace, outcomes = finished
     good = [outcome for outcome in outcomes if outcome.error is None]
     assert len(good) == 4
-    assert load_outcomes(place.runs).keys() == {outcome.run.key for outcome in outcomes}
+    assert load_outcomes(workspace.runs).keys() == {outcome.run.key for outcome in outcomes}
     for outcome in good:
         assert outcome.measured.keys() == {"sst2 clean", "advglue-sst2 clean", "sst2 pwws n=6"}
         assert len(outcome.measured["sst2 pwws n=6"].held) == 6
         assert outcome.training["gflops"] > 0
-        assert not place.work(outcome.run).exists()
-        read = load_outcomes(place.runs)[outcome.run.key]
+        assert not workspace.work(outcome.run).exists()
+        read = load_outcomes(workspace.runs)[outcome.run.key]
         assert read == outcome or json.loads(json.dumps(dataclasses.asdict(read))) == json.loads(
             json.dumps(dataclasses.asdict(outcome))
         )
 
 
-def test_an_impossible_run_is_named_and_stops_no_other(finished: tuple[Place, list[Outcome]]) -> None:
+def test_an_impossible_run_is_named_and_stops_no_other(finished: tuple[Workspace, list[Outcome]]) -> None:
     failed = [outcome for outcome in finished[1] if outcome.error is not None]
     assert len(failed) == 2
     assert all("layer 9 does not exist" in str(outcome.error) for outcome in failed)
 
 
-def test_what_is_finished_is_not_done_again(finished: tuple[Place, list[Outcome]], monkeypatch: Any) -> None:
-    place, outcomes = finished
+def test_what_is_finished_is_not_done_again(finished: tuple[Workspace, list[Outcome]], monkeypatch: Any) -> None:
+    workspace, outcomes = finished
     jobs = [
-        job for job in plan([load_recipe(place.out.parent / "small.toml")], "tiny") if job.run.settings.layers is None
+        job
+        for job in plan([load_recipe(workspace.out.parent / "small.toml")], "tiny")
+        if job.run.settings.layers is None
     ]
-    assert unfinished(jobs, place) == []
+    assert unfinished(jobs, workspace) == []
     monkeypatch.setattr("unshaken_experiments.work._train", lambda *_: pytest.fail("trained again"))
-    again = carry_out(jobs[0].run, jobs[0].measures, place)
+    again = execute(jobs[0].run, jobs[0].measures, workspace)
     assert again.measured == next(outcome for outcome in outcomes if outcome.run == jobs[0].run).measured
 
 
-def test_what_a_kill_at_the_last_moment_leaves_is_removed(finished: tuple[Place, list[Outcome]]) -> None:
-    place, _ = finished
-    jobs = plan([load_recipe(place.out.parent / "small.toml")], "tiny", seeds=[0])
+def test_what_a_kill_at_the_last_moment_leaves_is_removed(finished: tuple[Workspace, list[Outcome]]) -> None:
+    workspace, _ = finished
+    jobs = plan([load_recipe(workspace.out.parent / "small.toml")], "tiny", seeds=[0])
     for job in jobs:
-        (place.work(job.run) / "model").mkdir(parents=True, exist_ok=True)
-    tidy(jobs, dataclasses.replace(place, keep_models=True))
-    assert all(place.work(job.run).exists() for job in jobs)
-    tidy(jobs, place)
-    assert {job.run for job in jobs if place.work(job.run).exists()} == {job.run for job in unfinished(jobs, place)}
+        (workspace.work(job.run) / "model").mkdir(parents=True, exist_ok=True)
+    tidy(jobs, dataclasses.replace(workspace, keep_models=True))
+    assert all(workspace.work(job.run).exists() for job in jobs)
+    tidy(jobs, workspace)
+    assert {job.run for job in jobs if workspace.work(job.run).exists()} == {
+        job.run for job in unfinished(jobs, workspace)
+    }
 
 
 def test_nothing_begins_after_the_deadline(world: Path, tmp_path: Path) -> None:
-    place = Place(
+    workspace = Workspace(
         encoders={"tiny": str(world / "encoder")}, data=world / "data", out=tmp_path, deadline=time.time() - 1
     )
     jobs = plan([load_recipe(world / "small.toml")], "tiny", seeds=[0])
-    assert all(not outcome.training for outcome in carry_out_all(jobs, place))
-    assert len(unfinished(jobs, place)) == len(jobs)
+    assert all(not outcome.training for outcome in execute_all(jobs, workspace))
+    assert len(unfinished(jobs, workspace)) == len(jobs)
 
 
-def test_checkpoints_and_memory_select_the_same_epoch(world: Path, finished: tuple[Place, list[Outcome]]) -> None:
-    place, outcomes = finished
-    other = dataclasses.replace(place, out=world / "with-checkpoints", checkpoints=True, keep_models=True)
+def test_checkpoints_and_memory_select_the_same_epoch(world: Path, finished: tuple[Workspace, list[Outcome]]) -> None:
+    workspace, outcomes = finished
+    other = dataclasses.replace(workspace, out=world / "with-checkpoints", checkpoints=True, keep_models=True)
     job = next(
         job
         for job in plan([load_recipe(world / "small.toml")], "tiny")
         if job.run.settings.defence == "standard" and job.run.settings.layers is None
     )
-    found = carry_out(job.run, job.measures, other)
+    found = execute(job.run, job.measures, other)
     assert (
         found.measured["sst2 clean"].held == next(o for o in outcomes if o.run == job.run).measured["sst2 clean"].held
     )
     assert (other.work(job.run) / "model" / "config.json").is_file()
 
 
-def test_side_by_side_equals_one_by_one(world: Path, finished: tuple[Place, list[Outcome]]) -> None:
-    place, outcomes = finished
-    other = dataclasses.replace(place, out=world / "side-by-side")
+def test_side_by_side_equals_one_by_one(world: Path, finished: tuple[Workspace, list[Outcome]]) -> None:
+    workspace, outcomes = finished
+    other = dataclasses.replace(workspace, out=world / "side-by-side")
     jobs = [job for job in plan([load_recipe(world / "small.toml")], "tiny", seeds=[0]) if not job.run.settings.layers]
-    for outcome in carry_out_all(jobs, other, workers=2):
+    for outcome in execute_all(jobs, other, workers=2):
         alone = next(one for one in outcomes if one.run == outcome.run)
         assert {key: found.held for key, found in outcome.measured.items()} == {
             key: found.held for key, found in alone.measured.items()
@@ -480,15 +486,15 @@ def test_a_mistake_on_the_command_line_is_one_line(words: list[str], message: st
 
 
 def test_a_folder_holds_runs_of_one_kind(world: Path, tmp_path: Path) -> None:
-    place = Place(encoders={"tiny": str(world / "encoder")}, data=world / "data", out=tmp_path / "out")
-    place.claim()
-    place.claim()
-    dataclasses.replace(place, encoders={"other": "someone/other"}).claim()  # another name is another run
+    workspace = Workspace(encoders={"tiny": str(world / "encoder")}, data=world / "data", out=tmp_path / "out")
+    workspace.claim()
+    workspace.claim()
+    dataclasses.replace(workspace, encoders={"other": "someone/other"}).claim()  # another name is another run
     twin = tmp_path / "encoder"
     twin.mkdir()
     for change in ({"data": None}, {"bf16": True}, {"group_by_length": True}, {"encoders": {"tiny": str(twin)}}):
         with pytest.raises(UnshakenError, match="name another --out"):
-            dataclasses.replace(place, **change).claim()
+            dataclasses.replace(workspace, **change).claim()
 
 
 def test_waiting_is_not_ended_by_the_error_of_an_earlier_command(
@@ -499,9 +505,9 @@ def test_waiting_is_not_ended_by_the_error_of_an_earlier_command(
     from unshaken_experiments.command import _wait_for_others, _written
 
     job = plan([load_recipe(world / "small.toml")], "tiny")[0]
-    place = Place(encoders={}, data=None, out=tmp_path)
-    path = Outcome(run=job.run, error="out of memory").save(place.runs)
-    begun = {job.run: _written(job, place)}
+    workspace = Workspace(encoders={}, data=None, out=tmp_path)
+    path = Outcome(run=job.run, error="out of memory").save(workspace.runs)
+    begun = {job.run: _written(job, workspace)}
     waited = []
 
     def failed_again(seconds: float) -> None:
@@ -509,7 +515,7 @@ def test_waiting_is_not_ended_by_the_error_of_an_earlier_command(
         os.utime(path, (begun[job.run] + 5,) * 2)
 
     monkeypatch.setattr(time, "sleep", failed_again)
-    _wait_for_others([job], begun, place, Console())
+    _wait_for_others([job], begun, workspace, Console())
     assert len(waited) == 1
 
 

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.substitutions import (
     SUBSTITUTIONS,
     Dictionary,
@@ -49,7 +49,7 @@ def test_a_dictionary_looks_up_as_written_then_in_lower_case(tmp_path):
         [],
     ]
     assert Dictionary.load(path, lowercase=False).for_text(segment("The Film")) == [[], []]
-    assert build("substitutions", f"dictionary:path={path}", SUBSTITUTIONS) == dictionary
+    assert from_spec("substitutions", f"dictionary:path={path}", SUBSTITUTIONS) == dictionary
 
 
 def test_the_fingerprint_of_a_dictionary_is_its_content(tmp_path):

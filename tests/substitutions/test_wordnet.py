@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshaken.errors import UnshakenError
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.substitutions import SUBSTITUTIONS, WordNet, default_substitutions, segment
 from unshaken.substitutions.inflection import possible_lemmas, regular
 from unshaken.substitutions.wordnet import table
@@ -101,9 +101,9 @@ def test_bad_settings(settings):
 
 
 def test_by_name():
-    assert build("substitutions", "wordnet:limit=3", SUBSTITUTIONS) == WordNet(limit=3)
+    assert from_spec("substitutions", "wordnet:limit=3", SUBSTITUTIONS) == WordNet(limit=3)
     with pytest.raises(UnshakenError, match="did you mean 'wordnet'"):
-        build("substitutions", "word-net", SUBSTITUTIONS)
+        from_spec("substitutions", "word-net", SUBSTITUTIONS)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 from unshaken import UnshakenError
 from unshaken.defences import InformativeTerm
 from unshaken.training.checkpoints import complaint, last_complete, replaced_folder, seal
-from unshaken.training.trees import load_tree, save_tree
+from unshaken.training.nested_state import load_state, save_state
 
 __all__ = ["tokenizer"]  # the fixture
 
@@ -34,8 +34,8 @@ def test_a_tree_comes_back_as_it_went(tmp_path: Path) -> None:
         "half": torch.ones(2, dtype=torch.bfloat16),
         "text": "{'tensor': '0'}",
     }
-    save_tree(tree, tmp_path / "tree.safetensors")
-    found = load_tree(tmp_path / "tree.safetensors")
+    save_state(tree, tmp_path / "tree.safetensors")
+    found = load_state(tmp_path / "tree.safetensors")
     assert found["groups"] == tree["groups"]
     assert found["python"] == tree["python"]
     assert found["text"] == tree["text"]
@@ -43,14 +43,14 @@ def test_a_tree_comes_back_as_it_went(tmp_path: Path) -> None:
     assert found["half"].dtype == torch.bfloat16
     np.testing.assert_equal(found["numpy"], tree["numpy"])
     with pytest.raises(UnshakenError, match="cannot hold"):
-        save_tree({"a": tmp_path}, tmp_path / "no.safetensors")
+        save_state({"a": tmp_path}, tmp_path / "no.safetensors")
 
 
 @pytest.mark.parametrize("content", [b"", b"not safetensors", b"\x08\0\0\0\0\0\0\0{}      "])
 def test_a_file_that_is_no_tree_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tree.safetensors").write_bytes(content)
     with pytest.raises(UnshakenError, match=r"tree\.safetensors: not a state file"):
-        load_tree(tmp_path / "tree.safetensors")
+        load_state(tmp_path / "tree.safetensors")
 
 
 class Payload:

@@ -300,7 +300,7 @@ def test_the_layer_where_numbers_are_lost_is_named(tmp_path, tokenizer, what):
 
 
 def test_a_training_that_only_leaves_out_batches_ends(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr("unshaken.training.numerics.PATIENCE", 2)
+    monkeypatch.setattr("unshaken.training.nonfinite.PATIENCE", 2)
     model = network()
     model.classifier.weight.data[0, 0] = torch.nan
     with pytest.raises(UnshakenError, match=r"step 3: .*; 2 batches in a row were left out"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 from unshaken.attacks.alzantot import Alzantot
 from unshaken.attacks.bae import BAE
 from unshaken.attacks.base import Attack, SearchAttack
@@ -13,7 +16,7 @@ from unshaken.attacks.genetic import Genetic
 from unshaken.attacks.goals import Goal, Targeted, Unflagged, Untargeted
 from unshaken.attacks.hard_label import HardLabel
 from unshaken.attacks.pwws import PWWS
-from unshaken.attacks.questions import Ask, Look, Scores, Search
+from unshaken.attacks.questions import Ask, Inspection, Scores, Search
 from unshaken.attacks.random_swaps import Random
 from unshaken.attacks.ray_engine import ray_attack
 from unshaken.attacks.results import AttackResult, AttackResults
@@ -22,7 +25,7 @@ from unshaken.attacks.textfooler import TextFooler
 from unshaken.attacks.transfer import Transfer
 from unshaken.attacks.white_box import HotFlip, HullAttack
 from unshaken.attacks.worst_case import WorstCase, worst_of
-from unshaken.names import build
+from unshaken.names import from_spec
 from unshaken.victims.base import Victim
 
 ATTACKS: dict[str, type[Attack]] = {
@@ -48,7 +51,14 @@ ATTACKS: dict[str, type[Attack]] = {
 
 def find_attack(attack: Attack | str) -> Attack:
     """An attack itself, or the one that a name describes: "pwws", "genetic:population=20", "my.module:MyAttack"."""
-    return build("attack", attack, ATTACKS) if isinstance(attack, str) else attack
+    return from_spec("attack", attack, ATTACKS) if isinstance(attack, str) else attack
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Look":
+        warnings.warn("unshaken.attacks.Look is called Inspection now", DeprecationWarning, stacklevel=2)
+        return Inspection
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [
@@ -69,7 +79,7 @@ __all__ = [
     "HardLabel",
     "HotFlip",
     "HullAttack",
-    "Look",
+    "Inspection",
     "Random",
     "Scores",
     "Search",

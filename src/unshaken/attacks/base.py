@@ -14,7 +14,7 @@ import numpy as np
 
 from unshaken.attacks.engine import run
 from unshaken.attacks.goals import SCORINGS, Goal, Scoring, Untargeted
-from unshaken.attacks.questions import Ask, Look, Scores, Search
+from unshaken.attacks.questions import Ask, Inspection, Scores, Search
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from unshaken.attacks.constraints import Constraint
     from unshaken.attacks.many.cohort import Cohort
 
-__all__ = ["Ask", "Attack", "AttackResult", "AttackResults", "Look", "Scores", "Search", "SearchAttack"]
+__all__ = ["Ask", "Attack", "AttackResult", "AttackResults", "Inspection", "Scores", "Search", "SearchAttack"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class SearchAttack(Attack):
         )
         return own is not SearchAttack and issubclass(own, other)
 
-    def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[Any]:
+    def inspect(self, victim: Victim, looks: Sequence[Inspection]) -> list[Any]:
         """What a white-box search needs from inside the model, for many examples in one batch."""
         raise NotImplementedError(f"{self.name} asks to look inside the model and does not say how")
 

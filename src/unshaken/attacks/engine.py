@@ -20,12 +20,12 @@ import numpy as np
 from unshaken.attacks.confirming import confirmed, confirmed_together
 from unshaken.attacks.constraints import check
 from unshaken.attacks.constraints.base import Candidate
-from unshaken.attacks.flight import Flight
+from unshaken.attacks.example_search import ExampleSearch
 from unshaken.attacks.input_checks import checked_input
 from unshaken.attacks.many.searches import ManySearches
 from unshaken.attacks.parts import parts_of
 from unshaken.attacks.progress import ProgressBar
-from unshaken.attacks.questions import Look, Searcher
+from unshaken.attacks.questions import Inspection, Searcher
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import PROBE, candidates_of
 from unshaken.attacks.spaces import Spaces
@@ -127,10 +127,10 @@ class _Engine:
         yield from self._one_by_one(alone)
 
     def _one_by_one(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
-        """By flights: each example has a search of its own, and their questions are merged."""
+        """By searches: each example has a search of its own, and their questions are merged."""
         # Two cohorts where the device works beside Python: one is answered while the other's questions are prepared.
         count = 2 if self.victim.runs_beside_python and self.in_flight > 1 else 1
-        waiting = _in_blocks(examples, self._flights, BLOCK)
+        waiting = _in_blocks(examples, self._searches, BLOCK)
         with ThreadPoolExecutor(max_workers=1) as worker:
             cohorts = [_Cohort(self, worker if count > 1 else None) for _ in range(count)]
             size = max(1, self.in_flight // count)
@@ -143,55 +143,55 @@ class _Engine:
                     cohort.refill(waiting, size)
                     cohort.ask()
 
-    def _flights(self, examples: Sequence[Example]) -> list[Flight]:
+    def _searches(self, examples: Sequence[Example]) -> list[ExampleSearch]:
         spaces = self._spaces.of(examples)
         recipes = self._assembler.recipes(spaces) if self._assembler else [None] * len(spaces)
         return [
-            Flight(self.attack, space, recipe, self.victim.num_labels)
+            ExampleSearch(self.attack, space, recipe, self.victim.num_labels)
             for space, recipe in zip(spaces, recipes, strict=True)
         ]
 
-    def check(self, flights: Sequence[Flight]) -> None:
+    def check(self, searches: Sequence[ExampleSearch]) -> None:
         """Set which rows of the open questions the constraints allow, in one batch over all examples."""
         if not self._row_checks and not self._text_checks:
             return
         candidates: list[Candidate] = []
-        owners: list[tuple[Flight, int]] = []
-        for flight in flights:
-            rows, previous = flight.ask.rows, flight.ask.previous
+        owners: list[tuple[ExampleSearch, int]] = []
+        for search in searches:
+            rows, previous = search.ask.rows, search.ask.previous
             # A blotted word is no text, and the text itself is never refused.
             free = (rows == PROBE).any(1) | ~rows.any(1)
             checked = ~free
-            columns = np.array([column for column, _ in flight.space.places])
-            words = [len(of_column) for of_column in flight.space.words]
+            columns = np.array([column for column, _ in search.space.places])
+            words = [len(of_column) for of_column in search.space.words]
             for constraint in self._row_checks:
                 checked &= constraint.check_rows(rows, previous, columns, words)
-            flight.allowed = checked | free
+            search.allowed = checked | free
             for number in np.flatnonzero(checked).tolist() if self._text_checks else ():
                 before = previous if previous is None or previous.ndim == 1 else previous[number]
-                for candidate in candidates_of(flight.space, rows[number], before):
+                for candidate in candidates_of(search.space, rows[number], before):
                     candidates.append(candidate)
-                    owners.append((flight, number))
-        for (flight, number), passes in zip(owners, check(self._text_checks, candidates), strict=True):
-            assert flight.allowed is not None
-            flight.allowed[number] &= passes
+                    owners.append((search, number))
+        for (search, number), passes in zip(owners, check(self._text_checks, candidates), strict=True):
+            assert search.allowed is not None
+            search.allowed[number] &= passes
 
-    def encode(self, flights: Sequence[Flight], questions: Sequence[np.ndarray]) -> list[Rows | list[Texts]]:
+    def encode(self, searches: Sequence[ExampleSearch], questions: Sequence[np.ndarray]) -> list[Rows | list[Texts]]:
         """The questions as the victim takes them: token rows for a model, texts for anything else."""
-        assembled = iter(self._assembled(flights, questions))
+        assembled = iter(self._assembled(searches, questions))
         prepared: list[Rows | list[Texts]] = []
-        for flight, rows in zip(flights, questions, strict=True):
-            if flight.recipe is not None:
+        for search, rows in zip(searches, questions, strict=True):
+            if search.recipe is not None:
                 prepared.append(next(assembled))
                 continue
-            texts = [flight.space.write(row) for row in rows]
+            texts = [search.space.write(row) for row in rows]
             model = isinstance(self.victim, ModelVictim) and texts
             prepared.append(self.victim.encode(texts) if model else texts)  # type: ignore[attr-defined]
         return prepared
 
-    def _assembled(self, flights: Sequence[Flight], questions: Sequence[np.ndarray]) -> list[Rows]:
+    def _assembled(self, searches: Sequence[ExampleSearch], questions: Sequence[np.ndarray]) -> list[Rows]:
         """The token rows of all questions that can be put together from parts, in one go."""
-        chosen = [(flight.recipe, rows) for flight, rows in zip(flights, questions, strict=True) if flight.recipe]
+        chosen = [(search.recipe, rows) for search, rows in zip(searches, questions, strict=True) if search.recipe]
         if not chosen:
             return []
         assert self._assembler is not None
@@ -205,14 +205,14 @@ class _Engine:
     def answer(
         self,
         questions: Sequence[Rows | list[Texts]],
-        looked_into: Sequence[Flight],
+        looked_into: Sequence[ExampleSearch],
         finished: Sequence[AttackResult],
     ) -> tuple[list[np.ndarray | Exception], list[AttackResult]]:
         """Everything that runs the model, in one place: where there is a worker, it is the only one to touch it."""
         if looked_into:
-            looks = [Look(flight.space, flight.ask.rows[0], flight.ask.look) for flight in looked_into]
-            for flight, seen in zip(looked_into, self.attack.inspect(self.victim, looks), strict=True):
-                flight.inspection = seen
+            looks = [Inspection(search.space, search.ask.rows[0], search.ask.look) for search in looked_into]
+            for search, seen in zip(looked_into, self.attack.inspect(self.victim, looks), strict=True):
+                search.inspection = seen
         return self.predict(questions), confirmed(self.attack.goal.reached, self.victim, finished)
 
     def predict(self, questions: Sequence[Rows | list[Texts]]) -> list[np.ndarray | Exception]:
@@ -251,24 +251,24 @@ class _Cohort:
     def __init__(self, engine: _Engine, worker: ThreadPoolExecutor | None) -> None:
         self.engine = engine
         self.worker = worker
-        self.flights: list[Flight] = []
+        self.searches: list[ExampleSearch] = []
         self._finished: list[AttackResult] = []  # to be confirmed with the next question
         self._pending: Future[tuple[list[np.ndarray | Exception], list[AttackResult]]] | None = None
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.flights or self._finished)
+        return bool(self.searches or self._finished)
 
-    def refill(self, waiting: Iterator[Flight], size: int) -> None:
-        self.flights.extend(itertools.islice(waiting, size - len(self.flights)))
+    def refill(self, waiting: Iterator[ExampleSearch], size: int) -> None:
+        self.searches.extend(itertools.islice(waiting, size - len(self.searches)))
 
     def ask(self) -> None:
         if not self.is_busy:
             return
-        self.engine.check(self.flights)
-        questions = [flight.question() for flight in self.flights]
-        prepared = self.engine.encode(self.flights, questions)
-        looked_into = [flight for flight in self.flights if flight.ask.look]
+        self.engine.check(self.searches)
+        questions = [search.question() for search in self.searches]
+        prepared = self.engine.encode(self.searches, questions)
+        looked_into = [search for search in self.searches if search.ask.look]
         if self.worker is not None:
             self._pending = self.worker.submit(self.engine.answer, prepared, looked_into, self._finished)
         else:
@@ -280,18 +280,18 @@ class _Cohort:
             return
         answers, results = self._pending.result()
         self.engine.require_any_answer(answers)
-        for flight, answer in zip(self.flights, answers, strict=True):
+        for search, answer in zip(self.searches, answers, strict=True):
             if isinstance(answer, Exception):
-                flight.fail(" ".join(str(answer).split()) or type(answer).__name__)
+                search.fail(" ".join(str(answer).split()) or type(answer).__name__)
             else:
-                flight.answer(answer)
-        self._finished = [flight.result for flight in self.flights if flight.result is not None]
-        self.flights = [flight for flight in self.flights if flight.result is None]
+                search.answer(answer)
+        self._finished = [search.result for search in self.searches if search.result is not None]
+        self.searches = [search for search in self.searches if search.result is None]
         yield from results
 
 
 def _in_blocks(
-    examples: Sequence[Example], build: Callable[[Sequence[Example]], list[Flight]], size: int
-) -> Iterator[Flight]:
+    examples: Sequence[Example], build: Callable[[Sequence[Example]], list[ExampleSearch]], size: int
+) -> Iterator[ExampleSearch]:
     for start in range(0, len(examples), size):
         yield from build(examples[start : start + size])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Targeted
-from unshaken.attacks.questions import Ask, Look, Scores, Search, ask_one_by_one, ask_prefixes
+from unshaken.attacks.questions import Ask, Inspection, Scores, Search, ask_one_by_one, ask_prefixes
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import Hull
@@ -46,7 +46,7 @@ class HullGradientAttack(SearchAttack):
     pieces: Pieces = "mean"
     batch_examples: int = 32
 
-    def inspect(self, victim: Victim, looks: Sequence[Look]) -> list[np.ndarray]:
+    def inspect(self, victim: Victim, looks: Sequence[Inspection]) -> list[np.ndarray]:
         network = victim.network
         assert network is not None  # the engine let no other pass
         space = looks[0].space
@@ -73,7 +73,9 @@ class HullGradientAttack(SearchAttack):
                 seen.update(zip(block, self._inspect_batch(network, builder, [looks[i] for i in block]), strict=True))
         return [seen[index] for index in range(len(looks))]
 
-    def _inspect_batch(self, victim: ModelVictim, builder: HullBuilder, looks: Sequence[Look]) -> list[np.ndarray]:
+    def _inspect_batch(
+        self, victim: ModelVictim, builder: HullBuilder, looks: Sequence[Inspection]
+    ) -> list[np.ndarray]:
         spaces = [look.space for look in looks]
         texts = [space.example.texts for space in spaces]
         inputs = victim.tokenizer(
@@ -103,7 +105,7 @@ class HullGradientAttack(SearchAttack):
         inputs: dict[str, Tensor],
         labels: Tensor,
         matches: Sequence[tuple[int, int, int, int, int]],
-        looks: Sequence[Look],
+        looks: Sequence[Inspection],
     ) -> Tensor:
         """A number for each word and slot of the hull, (words, slots)."""
 
@@ -182,7 +184,7 @@ class HullAttack(HullGradientAttack):
         inputs: dict[str, Tensor],
         labels: Tensor,
         matches: Sequence[tuple[int, int, int, int, int]],
-        looks: Sequence[Look],
+        looks: Sequence[Inspection],
     ) -> Tensor:
         ascent, salt = self._ascent(), (self.seed, looks[0].number)
         near_centre = looks[0].number == 1
@@ -268,7 +270,7 @@ class HotFlip(HullGradientAttack):
         inputs: dict[str, Tensor],
         labels: Tensor,
         matches: Sequence[tuple[int, int, int, int, int]],
-        looks: Sequence[Look],
+        looks: Sequence[Inspection],
     ) -> Tensor:
         weights = torch.zeros_like(hull.allowed, dtype=torch.float32)
         weights[:, 0] = 1

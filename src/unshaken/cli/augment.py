@@ -33,12 +33,12 @@ def augment(
     from unshaken.attacks.results import json_line
     from unshaken.display import Console
     from unshaken.files import atomic_writer
-    from unshaken.names import build
+    from unshaken.names import from_spec
     from unshaken.substitutions import SUBSTITUTIONS
     from unshaken.tasks import load_examples
 
-    chosen = build("substitutions", substitutions, SUBSTITUTIONS)
-    constraints = [build("constraint", spec, CONSTRAINTS) for spec in constraint or ()]
+    chosen = from_spec("substitutions", substitutions, SUBSTITUTIONS)
+    constraints = [from_spec("constraint", spec, CONSTRAINTS) for spec in constraint or ()]
     examples = load_examples(file, count=count, seed=seed)
     written = 0
     with atomic_writer(out) as stream:

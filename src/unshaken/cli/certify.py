@@ -71,11 +71,11 @@ def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -
 
     from unshaken.certificates import CERTIFICATES, Safer
     from unshaken.cli.evaluate import split_specs
-    from unshaken.names import build
+    from unshaken.names import from_spec
     from unshaken.substitutions import joined_substitutions
 
     found: list[Certificate] = [
-        replace(build("certificate", spec, CERTIFICATES), seed=seed) for text in specs for spec in split_specs(text)
+        replace(from_spec("certificate", spec, CERTIFICATES), seed=seed) for text in specs for spec in split_specs(text)
     ]
     if substitutions is None:
         return found

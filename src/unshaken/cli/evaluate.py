@@ -122,11 +122,11 @@ def _save_page(report: Report, out: Path) -> Path:
 def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
     """The attacks behind `pwws,genetic:population=20,generations=10`."""
     from unshaken.attacks import ATTACKS
-    from unshaken.names import build
+    from unshaken.names import from_spec
     from unshaken.substitutions import joined_substitutions
 
     attacks: list[Attack] = [
-        build("attack", spec, ATTACKS, allow_paths=True) for text in specs for spec in split_specs(text)
+        from_spec("attack", spec, ATTACKS, allow_paths=True) for text in specs for spec in split_specs(text)
     ]
     if substitutions is None:
         return attacks

@@ -162,10 +162,10 @@ def _victims(names: list[str], device: str | None) -> list[Victim]:
 
 
 def _substitutions(spec: str) -> Substitutions:
-    from unshaken.names import build
+    from unshaken.names import from_spec
     from unshaken.substitutions import SUBSTITUTIONS
 
-    found: Any = build("substitutions", spec, SUBSTITUTIONS)
+    found: Any = from_spec("substitutions", spec, SUBSTITUTIONS)
     return found  # type: ignore[no-any-return]
 
 

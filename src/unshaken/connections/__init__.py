@@ -14,7 +14,7 @@ from unshaken.connections.graphs import captured
 from unshaken.connections.layer import SolveRecord
 from unshaken.connections.surgery import connect, connection_of, disconnect, solve_records
 from unshaken.errors import UnshakenError
-from unshaken.names import build, lookup, parse_options
+from unshaken.names import from_spec, lookup, parse_options
 from unshaken.solvers import SOLVERS
 
 CONNECTIONS: dict[str, Callable[..., Connection]] = {
@@ -47,9 +47,9 @@ def parse(
         return None
     make = lookup("connection", name, CONNECTIONS)
     if solver is not None:
-        changes["solver"] = build("solver", solver, SOLVERS, allow_paths=allow_paths)
+        changes["solver"] = from_spec("solver", solver, SOLVERS, allow_paths=allow_paths)
     if gradient is not None:
-        changes["gradient"] = build("gradient mode", gradient, GRADIENTS)
+        changes["gradient"] = from_spec("gradient mode", gradient, GRADIENTS)
     changes |= parse_options("connection", spec, options)
     try:
         made = make(**changes)

@@ -23,7 +23,7 @@ from unshaken.defences.standard import Standard
 from unshaken.defences.swap import SWAP
 from unshaken.defences.temperature import HighTemperature
 from unshaken.defences.weights import release
-from unshaken.names import build
+from unshaken.names import from_spec
 
 DEFENCES: dict[str, Callable[..., Defence]] = {
     "standard": Standard,
@@ -49,7 +49,7 @@ DEFENCES: dict[str, Callable[..., Defence]] = {
 def parse(spec: str, *, allow_paths: bool = False) -> Defence:
     """The defence a command line names, for example `ascc+ptwd:weight=0.01`."""
     names = re.split(r"\+(?=[A-Za-z_])", spec)  # a plus before a letter: 1e+5 is a number
-    parts: list[Defence] = [build("defence", name, DEFENCES, allow_paths=allow_paths) for name in names]
+    parts: list[Defence] = [from_spec("defence", name, DEFENCES, allow_paths=allow_paths) for name in names]
     return parts[0] if len(parts) == 1 else Compose(*parts)
 
 

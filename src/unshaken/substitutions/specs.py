@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken.names import build, nearest, parse_options
+from unshaken.names import from_spec, nearest, parse_options
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.dictionary import Dictionary
 
@@ -27,7 +27,7 @@ def parse_all(spec: str, table: Mapping[str, Any], *, allow_paths: bool = False)
                 raise UnshakenError(f"substitutions {one!r}: which file? dictionary:FILE.json")
             found.append(Dictionary.load(path, **_dictionary_options(one, rest)))
         else:
-            found.append(build("substitutions", one, table, allow_paths=allow_paths))
+            found.append(from_spec("substitutions", one, table, allow_paths=allow_paths))
     return tuple(found)
 
 

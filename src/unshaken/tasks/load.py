@@ -10,7 +10,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import atomic_writer
-from unshaken.names import build, installed, lookup, nearest
+from unshaken.names import from_spec, installed, lookup, nearest
 from unshaken.tasks import own, sources, tables
 from unshaken.tasks.readers import FORMATS
 from unshaken.tasks.rows import build_blocks
@@ -55,7 +55,7 @@ def load_task(
         >>> load_task("reviews.csv", label_column="stars", protocol="low-resource:size=200")  # doctest: +SKIP
     """
     columns = own.Columns.of(text_columns, label_column, id_column, label_names)
-    chosen: Protocol = build("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
+    chosen: Protocol = from_spec("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
     task = known_task(name_or_path) if isinstance(name_or_path, PathLike) else None
     if not isinstance(name_or_path, PathLike):
         found = tables.table_sources(name_or_path)

@@ -17,7 +17,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from unshaken.defences.shards import like, whole
 from unshaken.errors import UnshakenError
 from unshaken.training import checkpoints
-from unshaken.training.trees import load_tensors, load_tree, map_tensors, save_tree
+from unshaken.training.nested_state import load_state, load_tensors, map_tensors, save_state
 
 logger = logging.getLogger(__name__)
 
@@ -91,14 +91,14 @@ class SafeTrainer(Trainer):
             "scaler": None if scaler is None else scaler.state_dict(),
         }
         if self.args.should_save:
-            save_tree(state, Path(output_dir) / OPTIMIZER)
+            save_state(state, Path(output_dir) / OPTIMIZER)
 
     def _save_scaler(self, output_dir: str) -> None:
         """Saved with the optimizer."""
 
     def _save_rng_state(self, output_dir: str) -> None:
         Path(output_dir).mkdir(parents=True, exist_ok=True)  # another process may not have made it yet
-        save_tree(self.process_state(), self._process_file(output_dir))
+        save_state(self.process_state(), self._process_file(output_dir))
 
     def process_state(self) -> dict[str, Any]:
         """What each process has of its own."""
@@ -152,7 +152,7 @@ class SafeTrainer(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        state = load_tree(Path(checkpoint) / OPTIMIZER)
+        state = load_state(Path(checkpoint) / OPTIMIZER)
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         for number, slots in state["optimizer"]["state"].items():
             for name, value in slots.items():
@@ -172,7 +172,7 @@ class SafeTrainer(Trainer):
             return
         path = self._process_file(checkpoint)
         if path.is_file() and self._same_number_of_processes(checkpoint):
-            self.restore_process_state(load_tree(path))
+            self.restore_process_state(load_state(path))
         elif self.is_world_process_zero():
             logger.warning(
                 f"{checkpoint} was written by another number of processes: batches are cut anew and random numbers "

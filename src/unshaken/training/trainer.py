@@ -33,12 +33,12 @@ from unshaken.smoothing import settled_on_save
 from unshaken.tasks import table_examples
 from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import TextCollator, check_labels
-from unshaken.training.numerics import FiniteGuard, SolveWatch
+from unshaken.training.nested_state import load_tensors
+from unshaken.training.nonfinite import FiniteGuard, SolveWatch
 from unshaken.training.record import leave_record
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.sharding import replicated, shard_layers
-from unshaken.training.trees import load_tensors
 from unshaken.victims.hugging_face import label_names
 
 DEFENCE_FILE = "defence.safetensors"
@@ -319,7 +319,7 @@ class RobustTrainer(SafeTrainer):
             for layer, count in self._solves.counts().items():
                 logs[f"diverged_layer_{layer}"] = float(count)
             for layer, first in self._solves.news().items():
-                self._guard.say(f"the implicit solve of layer {layer} diverged; from now on the log counts", first)
+                self._guard.warn(f"the implicit solve of layer {layer} diverged; from now on the log counts", first)
         super().log(logs, *args, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""`Cohort`: examples that are searched together. It owns queries, repeats, budgets and success, as a flight does."""
+"""`Cohort`: examples searched together. It owns queries, repeats, budgets and success, as `ExampleSearch` does."""
 
 from __future__ import annotations
 

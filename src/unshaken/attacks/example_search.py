@@ -1,4 +1,4 @@
-"""One example in flight: its search, what was already asked, and what it has cost."""
+"""The search of one example: what was already asked, and what it has cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unshaken.errors import UnshakenError
 from unshaken.wordings import Recipe
 
 
-class Flight:
+class ExampleSearch:
     """Drives the search of one example.
 
     The engine calls `question` for the rows that were never asked before, gets them answered together with those of

@@ -40,7 +40,7 @@ class FiniteGuard:
                 where += f"; the implicit solve of layer {layer} gave no finite residual"
                 break
         if not trainer.is_fsdp_enabled:  # where all ranks would have to look
-            where += f"; {culprit(step.core, step.inputs)}"
+            where += f"; {first_nonfinite_module(step.core, step.inputs)}"
         self._stop_or_say(f"the loss is not finite ({where})")
         if trainer.is_fsdp_enabled:  # backward must pass through the shards: `check_gradients` leaves the step out
             return loss
@@ -60,7 +60,7 @@ class FiniteGuard:
         where = f"the gradient is not finite, first at {lost[-1]} ({len(lost)} of {len(named)} weights)"
         scaler = getattr(trainer.accelerator, "scaler", None)
         if scaler is not None and scaler.get_scale() > 1:  # it looks for its scale, and leaves the step out by itself
-            self.say(f"{where}: float16 overflowed at loss scale {scaler.get_scale():g}, which is lowered")
+            self.warn(f"{where}: float16 overflowed at loss scale {scaler.get_scale():g}, which is lowered")
             trainer.log({"overflowed": 1.0})
             return
         self._stop_or_say(where)
@@ -77,16 +77,16 @@ class FiniteGuard:
             raise UnshakenError(f"step {step}: {where}; {cure}")
         if self.lost_in_a_row > PATIENCE:
             raise UnshakenError(f"step {step}: {where}; {PATIENCE} batches in a row were left out: training is lost")
-        self.say(f"{where}; the batch is left out")
+        self.warn(f"{where}; the batch is left out")
         self.trainer.log({"skipped_nonfinite": 1.0})
 
-    def say(self, what: str, step: int | None = None) -> None:
+    def warn(self, what: str, step: int | None = None) -> None:
         arguments = self.trainer.args
         rank = f"process {arguments.process_index}, " if arguments.world_size > 1 else ""
         logger.warning(f"{rank}step {self.trainer.state.global_step + 1 if step is None else step}: {what}")
 
 
-def culprit(model: nn.Module, inputs: Mapping[str, Any]) -> str:
+def first_nonfinite_module(model: nn.Module, inputs: Mapping[str, Any]) -> str:
     """What is not finite in a pass on `inputs`: a weight, the output of a module, or neither. Costs one pass."""
     for name, weight in model.named_parameters():
         if not bool(torch.isfinite(weight).all()):

@@ -22,15 +22,15 @@ from unshaken.errors import UnshakenError
 _KEY = "tree"  # one entry only: safetensors writes several in no fixed order
 
 
-def save_tree(tree: Any, path: Path | str) -> None:
+def save_state(tree: Any, path: Path | str) -> None:
     """Write nested dicts, lists and tuples of tensors, arrays and plain values."""
     tensors: dict[str, Tensor] = {}
     skeleton = _take_apart(tree, tensors)
     save_file(tensors, str(path), metadata={_KEY: json.dumps(skeleton)})
 
 
-def load_tree(path: Path | str) -> Any:
-    """Read what `save_tree` wrote; tensors are on the CPU."""
+def load_state(path: Path | str) -> Any:
+    """Read what `save_state` wrote; tensors are on the CPU."""
     with _named(path), safe_open(str(path), framework="pt") as file:
         skeleton = json.loads((file.metadata() or {})[_KEY])
         return _put_together(skeleton, file.get_tensor)
