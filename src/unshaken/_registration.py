@@ -6,13 +6,12 @@ Importing the Auto classes takes seconds, so registration waits until somebody e
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 _CONFIGS = "transformers.models.auto.configuration_auto"
 _MODELS = "transformers.models.auto.modeling_auto"
@@ -31,7 +30,7 @@ def _register() -> None:
     register()
 
 
-class _AutoFinder(importlib.abc.MetaPathFinder):
+class _AutoFinder:  # no subclass of importlib.abc's, whose import costs as much as all the rest here
     """Finds the Auto classes' modules the usual way and runs `_register` once one is loaded."""
 
     def __init__(self) -> None:
@@ -48,11 +47,11 @@ class _AutoFinder(importlib.abc.MetaPathFinder):
         finally:
             self.looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _RegisteringLoader(spec.loader)
+            spec.loader = cast("Any", _RegisteringLoader(spec.loader))
         return spec
 
 
-class _RegisteringLoader(importlib.abc.Loader):
+class _RegisteringLoader:
     def __init__(self, loader: Any) -> None:
         self.loader = loader
 

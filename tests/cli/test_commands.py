@@ -149,6 +149,7 @@ def test_demo_does_the_main_job(tmp_path):
         assert (tmp_path / "demo" / name.lower() / "model" / "model.safetensors").is_file()
     report = json.loads((tmp_path / "demo" / "report.json").read_text())
     assert [item["model"]["training"]["method"] for item in report["evaluations"]] == methods
+    assert [item["model"]["name"] for item in report["evaluations"]] == methods
     assert {len(item["predictions"]) for item in report["evaluations"]} == {8}  # one denominator
     assert (tmp_path / "demo" / "report.html").as_uri() in done.stdout
     assert "Of 8 reviews the plain model keeps" in " ".join(done.stdout.split())

@@ -59,7 +59,9 @@ def test_a_name_in_a_list_that_is_not_there(refused):
 
 
 @pytest.mark.parametrize(
-    "words", [("train", "revews.csv"), ("attack", "model", "revews.csv"), ("evaluate", "model", "revews.csv")]
+    "words",
+    [("train",), ("harden",), *((name, "model") for name in ("attack", "evaluate", "certify", "detect", "scan"))],
+    ids=" ".join,
 )
 def test_a_missing_file_is_answered_before_torch_is_loaded(reviews, words):
     program = (
@@ -68,7 +70,11 @@ def test_a_missing_file_is_answered_before_torch_is_loaded(reviews, words):
         "try:\n    main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False, cwd=reviews.parent
+        [sys.executable, "-c", program, *words, "revews.csv"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=reviews.parent,
     )
     assert done.returncode == 2
     assert "did you mean reviews.csv?" in done.stderr

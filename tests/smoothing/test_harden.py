@@ -41,6 +41,7 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     known = {entry["fingerprint"] for entry in found.hardened.record.substitutions}
     assert WORDS.fingerprint in known
     assert {item.model.method for item in found.report.evaluations} == {"plain", "hardened"}
+    assert set(found.report.model_names.values()) == {"plain", "hardened"}  # and not the folders they lie in
     raised = {check.flag for check in found.report.flags if "hardened" in check.subject}
     assert "knows-this-source" in raised
     assert (tmp_path / "out" / "report.json").is_file()

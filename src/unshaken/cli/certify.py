@@ -44,6 +44,7 @@ def certify(
     """
     task = options.one_task(data_or_task, task, f"certify {model}")
     options.require_files(task)
+    options.require_models(model)
     from unshaken.cli.evaluate import load_sets
     from unshaken.display import Console
     from unshaken.files import locked, write_json

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,6 +91,8 @@ class _Stages:
 
 def _make_room(out: Path) -> None:
     """Replace an earlier demo, and nothing else."""
+    import shutil
+
     from unshaken.files import write_json
 
     if out.exists() and any(out.iterdir()):
@@ -165,6 +164,9 @@ def _changes(name: str) -> dict[str, Any]:
 
 def _side_by_side(jobs: dict[str, tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, Report]]]:
     """Two models at a time, each on half of the cores: small models leave a second core idle most of the time."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(2, cores)
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit the threads' locks
@@ -192,7 +194,7 @@ def _harden_and_attack(
     run = _train(name, plain, rows, 1, out, seed, **_changes(name)) if name in METHODS else None
     victim = Victim.from_pretrained(run.folder if run else plain, device="cpu", max_length=32)
     attacks = out / "attacks" / name.lower()
-    return run, evaluate(victim, {"held-out reviews": test}, [PWWS()], out=attacks, seed=seed)
+    return run, evaluate({name: victim}, {"held-out reviews": test}, [PWWS()], out=attacks, seed=seed)
 
 
 def _show_broken(victim: Any, test: Examples, console: Any, wanted: int = 3) -> None:

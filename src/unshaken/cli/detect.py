@@ -47,6 +47,7 @@ def detect(
     """
     task = options.one_task(data_or_task, task, f"detect {model}")
     options.require_files(task)
+    options.require_models(model)
     from unshaken.attacks.base import SearchAttack
     from unshaken.cli.evaluate import load_sets, parse_attacks
     from unshaken.detection import Agreement

@@ -33,6 +33,7 @@ def harden(
     cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present.")] = False,
 ) -> None:
     """Smoothed vocabulary, readers and SWAP with good defaults; then both models under every source at once."""
+    options.require_files(file)
     from unshaken.display import Console
     from unshaken.files import locked
     from unshaken.reports.model_card import save_model_card

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from unshaken.cli.reproduce import PACKAGE, require_experiments
-from unshaken.names import GROUPS, installed, lookup
 
 KINDS = {
     "attacks": ("unshaken.attacks", "ATTACKS"),
@@ -23,7 +22,6 @@ KINDS = {
     "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS"),
     "tasks": ("unshaken.tasks", "TASKS"),
 }
-ENTRY_POINTS = {group.removeprefix("unshaken."): kind for kind, group in GROUPS.items()}
 
 
 def list_names(
@@ -36,6 +34,7 @@ def list_names(
     from rich.table import Table
 
     from unshaken.display import Console
+    from unshaken.names import GROUPS, installed, lookup
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     if kind is None:
@@ -49,7 +48,8 @@ def list_names(
         if name is None:
             for key, value in sorted(entries.items()):
                 table.add_row(key, _first_line(value))
-            for key, point in sorted(installed(ENTRY_POINTS.get(kind, "")).items()):
+            singular = {group.removeprefix("unshaken."): one for one, group in GROUPS.items()}
+            for key, point in sorted(installed(singular.get(kind, "")).items()):
                 table.add_row(key, f"installed: {point.value}")
         else:
             value = lookup(kind.removesuffix("s"), name, entries)

@@ -9,7 +9,6 @@ import typer
 
 from unshaken.cli import options
 from unshaken.errors import UnshakenError
-from unshaken.files import locked
 
 HELD_OUT = "held-out.jsonl"  # the rows that training did not see, where no test file was given
 
@@ -99,6 +98,7 @@ def train(
     from unshaken.connections import parse as parse_connection
     from unshaken.defences import parse
     from unshaken.display import Console
+    from unshaken.files import locked
     from unshaken.processes import Shard, own_device
     from unshaken.smoothing import parse as parse_smoothing
     from unshaken.tasks import TASKS, leakage, load_task, save_examples

@@ -88,7 +88,9 @@ def harden(
         )
     )
     length = (arguments or {}).get("max_length")
-    victims = [Victim.from_pretrained(str(run.folder), max_length=length) for run in (plain, hardened)]
+    victims = {
+        run.record.method: Victim.from_pretrained(str(run.folder), max_length=length) for run in (plain, hardened)
+    }
     everything = All((*sets, Typos()))
     attacks: list[Attack] = [
         PWWS(substitutions=everything, scoring="margin"),
