@@ -22,7 +22,8 @@ def count_gflops(model: Any) -> dict[str, float]:
     connection = connection_of(model)
     if connection is None:
         return {"gflops": true, "counted_gflops": true}
-    connected = len(solve_records(model)) if connection.is_implicit else 0
+    layers = {label.split()[0] for label in solve_records(model)}  # sub-layers solved apart make one layer
+    connected = len(layers) if connection.is_implicit else 0
     plain = _forward_gflops(disconnect(copy.deepcopy(model)))
     steps = getattr(connection.solver, "steps", 0) if connection.is_implicit else 0
     share = connected / max(1, model.config.num_hidden_layers)

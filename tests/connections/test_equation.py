@@ -9,7 +9,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from table import solvers
 from unshaken.connections import Connection, Detached, Implicit, Phantom, Unrolled
-from unshaken.connections.layer import LayerEquation, _Dropout
+from unshaken.connections.dropout import SharedDropout
+from unshaken.connections.layer import LayerEquation
 from unshaken.solvers import Anderson, FixedPoint, GradientDescent
 
 BATCH, SEQ, HIDDEN = 2, 3, 2
@@ -25,7 +26,7 @@ def equation(connection: Connection, h: Tensor, layer, form: str = "layer", step
         form=form,
         step=connection.step if step is None else step,
         mask=None,
-        dropout=_Dropout(nn.Identity().eval(), "shared", h.device),
+        dropout=SharedDropout(nn.Identity().eval(), "shared", h.device),
     )
 
 

@@ -26,6 +26,7 @@ TEXTS = (
 def doctor(
     model: Annotated[str, typer.Argument(help="Folder or hub name; 'minilm' is the model of the demo extra.")],
     form: Annotated[str, typer.Option(help="Equation to examine: auto, layer or increment.")] = "auto",
+    where: Annotated[str, typer.Option(help="What is connected: layers, or their sublayers apart.")] = "layers",
     target: Annotated[float, typer.Option(min=0, help="Relative residual the recommended solver must reach.")] = 0.05,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and the numbers as JSON.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
@@ -48,7 +49,8 @@ def doctor(
 
     console = Console()
     network, tokenizer = _load(model)
-    connection = Connection(form=form)  # type: ignore[arg-type]
+    examined: dict[str, Any] = {"form": form, "where": where}
+    connection = Connection(**examined)
     problems = check(network, connection)
     if problems:
         raise UnshakenError("; ".join(f"{reason} (cure: {cure})" for reason, cure in problems))
@@ -57,14 +59,14 @@ def doctor(
     with console.status("measuring residuals"):
         curves = residual_curves(network, batch, connection)
     with console.status("measuring the spectrum of each layer"):
-        steepness = lipschitz_estimates(network, batch)
-        rightmost = rightmost_eigenvalues(network, batch)
+        steepness = lipschitz_estimates(network, batch, where=connection.where)
+        rightmost = rightmost_eigenvalues(network, batch, where=connection.where)
     solver, reached = recommended_solver(curves, target)
     kinds = {
         "plain": None,
-        "explicit (EX-BERT)": Connection.ex_bert(form=form),
-        "descent T=5 (IM-BERT)": Connection.im_bert(form=form),
-        f"Anderson {solver.steps}": Connection(form=form, solver=solver),  # type: ignore[arg-type]
+        "explicit (EX-BERT)": Connection.ex_bert(**examined),
+        "descent T=5 (IM-BERT)": Connection.im_bert(**examined),
+        f"Anderson {solver.steps}": Connection(**examined, solver=solver),
     }
     kinds = {name: kind for name, kind in kinds.items() if kind is None or not check(network, kind)}
     with console.status("measuring perturbation growth"):
@@ -72,8 +74,8 @@ def doctor(
 
     kinds_of_noise = {
         **kinds,
-        "descent T=15": Connection.im_bert(form=form, solver=GradientDescent(steps=15)),
-        "descent T=15, polyak": Connection.im_bert(form=form, solver=GradientDescent(steps=15, safeguard="polyak")),
+        "descent T=15": Connection.im_bert(**examined, solver=GradientDescent(steps=15)),
+        "descent T=15, polyak": Connection.im_bert(**examined, solver=GradientDescent(steps=15, safeguard="polyak")),
     }
     with console.status("measuring noise"):
         noises = {name: noise(network, batch, kind) for name, kind in kinds_of_noise.items()}
@@ -101,7 +103,8 @@ def doctor(
     for steps in (1, 2, 3, 5):
         table.add_row(f"Anderson {Anderson(steps=steps).steps}, implicit", str(steps + 1), "0", f"{steps + 1}x", "")
     console.print(table)
-    wanted = "" if form == "auto" else f'form="{form}", '
+    wanted = "" if where == "layers" else f'where="{where}", '
+    wanted += "" if form == "auto" else f'form="{form}", '
     console.print(
         f"Recommended: Connection({wanted}solver=Anderson(steps={solver.steps})), worst residual {reached:.3f}"
     )
@@ -147,7 +150,7 @@ def _gradient_table(qualities: list[GradientQuality]) -> Any:
 
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float], rightmost: dict[str, float]) -> Any:
-    """Worst residual of each layer, for the settings people use."""
+    """Worst residual of each layer or sub-layer, for the settings people use."""
     from rich.box import SIMPLE
     from rich.table import Table
 

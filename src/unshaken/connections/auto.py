@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from unshaken.connections.backbones import BACKBONES, backbone_of, decoder_of, parse_layers, stacks_of
+from unshaken.connections.backbones import (
+    BACKBONES,
+    backbone_of,
+    decoder_of,
+    parse_layers,
+    plain_model_type,
+    stacks_of,
+)
 from unshaken.connections.connection import Connection
 from unshaken.connections.layer import ConnectedLayer, class_of, see_decoded_tokens
 from unshaken.connections.looking import look_once
@@ -85,11 +92,12 @@ def attach(model: nn.Module, connection: Connection) -> None:
             continue
         layer.connection, layer.connection_form = connection, form
         layer.connection_mask_is_binary = backbone.binary_mask
+        layer.connection_kind = plain_model_type(model.config)
         layer.connection_step = None
         if connection.learn_step:
             reference = next(layer.parameters())
             layer.connection_step = nn.Parameter(torch.full((), connection.step, device=reference.device))
-        layer.solve_record, layer.solves_for_words, layer.decoded_tokens = None, False, None
+        layer.solve_records, layer.solves_for_words, layer.decoded_tokens = {}, False, None
         layer.__class__ = connected_class(class_of(layer))
     if len(stacks) > 1:
         decoder = decoder_of(model)

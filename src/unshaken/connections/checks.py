@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from unshaken.connections.backbones import backbone_of, parse_layers, stacks_of
+from unshaken.connections.backbones import backbone_of, parse_layers, plain_model_type, stacks_of
 from unshaken.connections.connection import Connection
+from unshaken.connections.sublayers import SUBLAYERS
 from unshaken.errors import IncompatibleModelError
 from unshaken.solvers import FixedPoint
 
@@ -42,6 +43,13 @@ def check(model: Any, connection: Connection) -> list[Problem]:
                 "connect them implicitly, or pass form='layer' to add the input once more",
             )
         )
+    if connection.where == "sublayers" and not can_be_separated(model):
+        problems.append(
+            (
+                "its attention and feed-forward sub-layers cannot be connected apart",
+                f"use where='layers', or an encoder of one of the kinds {', '.join(sorted(SUBLAYERS))}",
+            )
+        )
     if leaks_later_tokens(model, connection, {stack for stack, _ in chosen}):
         problems.append(
             (
@@ -69,6 +77,11 @@ def check(model: Any, connection: Connection) -> list[Problem]:
             )
             break
     return problems
+
+
+def can_be_separated(model: Any) -> bool:
+    """Whether a layer is attention and feed-forward and nothing else: no decoder, which may look at an encoder."""
+    return plain_model_type(model.config) in SUBLAYERS and not getattr(model.config, "is_decoder", False)
 
 
 def leaks_later_tokens(model: Any, connection: Connection, stacks: set[str]) -> bool:

@@ -14,6 +14,7 @@ from unshaken.schema import decode
 from unshaken.solvers import SOLVERS, Anderson, GradientDescent, Solver
 
 Form = Literal["auto", "layer", "increment"]
+Where = Literal["layers", "sublayers"]
 InnerDropout = Literal["shared", "resample", "off"]
 
 
@@ -36,6 +37,8 @@ class Connection:
 
     Attributes:
         layers: "all", "4-6", "1,3,5" or a list; 1-based and inclusive, as in the paper.
+        where: Around whole "layers", as the paper has it, or around their attention and feed-forward "sublayers" apart,
+            each of them a layer to this equation; section 3.4 weighs that and declines it.
         form: What f is. "auto" takes the paper's "layer" where layers end in a LayerNorm, and "increment" where they
             end in a residual sum, since those carry the identity already.
         theta: 0 explicit, 1 implicit, between them a mixture.
@@ -56,6 +59,7 @@ class Connection:
     """
 
     layers: str | int | list[int] | tuple[int, ...] = "all"
+    where: Where = "layers"
     form: Form = "auto"
     theta: float = 1.0
     step: float = 1.0
@@ -69,6 +73,8 @@ class Connection:
     def __post_init__(self) -> None:
         if isinstance(self.gradient, str):  # "phantom" reads better than Phantom() on a command line
             object.__setattr__(self, "gradient", lookup("gradient mode", self.gradient, GRADIENTS)())
+        if self.where not in ("layers", "sublayers"):
+            raise UnshakenError(f"where is {self.where!r}; {nearest(str(self.where), ['layers', 'sublayers'])}")
         if self.form not in ("auto", "layer", "increment"):
             raise UnshakenError(f"form is {self.form!r}; {nearest(str(self.form), ['auto', 'layer', 'increment'])}")
         if self.inner_dropout not in (None, "shared", "resample", "off"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
@@ -15,17 +15,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unshaken.connections.capture import one_capture
 from unshaken.connections.connection import Connection
+from unshaken.connections.dropout import SharedDropout
 from unshaken.connections.gradients import solve_for_words
-from unshaken.errors import IncompatibleModelError, UnshakenError
+from unshaken.connections.sublayers import SUBLAYERS, Parts
+from unshaken.errors import IncompatibleModelError
 from unshaken.solvers import Solution
 from unshaken.word_gradients import are_wanted
 
-_CUDA = "cuda"
+WHOLE = ""  # the part of a layer that is all of it
 
 
 @dataclass(frozen=True)
 class SolveRecord:
-    """How the last solve of a layer went."""
+    """How the last solve of a layer or sub-layer went."""
 
     residual: Tensor  # (batch,)
     diverged: Tensor  # (batch,)
@@ -49,7 +51,8 @@ class LayerEquation:
     form: str  # "layer" or "increment"
     step: Tensor | float
     mask: Tensor | None  # (batch, seq)
-    dropout: _Dropout
+    dropout: SharedDropout
+    part: str = WHOLE
     extras: tuple[Any, ...] | None = None  # what the layer returned behind its hidden state; None: nothing
     evaluations: int = 0
     _layer_of_h: Tensor | None = None
@@ -132,7 +135,8 @@ class ConnectedLayer(nn.Module):
     connection_form: str
     connection_mask_is_binary: bool
     connection_step: nn.Parameter | None
-    solve_record: SolveRecord | None
+    connection_kind: str  # model type of the backbone
+    solve_records: dict[str, SolveRecord]  # of the last pass, by part
     solves_for_words: bool
     decoded_tokens: Tensor | None  # (batch, seq) real tokens of a decoder that is given no mask of them
 
@@ -161,24 +165,34 @@ class ConnectedLayer(nn.Module):
                 mask = token_mask(attention_mask, self.connection_mask_is_binary)
                 if self.decoded_tokens is not None and self.decoded_tokens.shape == hidden_states.shape[:2]:
                     mask = self.decoded_tokens if mask is None else mask & self.decoded_tokens
-            equation = LayerEquation(
-                call=lambda x: original(x, *args, **kwargs),
-                h=hidden_states if hidden_states.dtype == torch.float64 else hidden_states.float(),
-                dtype=hidden_states.dtype,
-                precision=precision,
-                connection=connection,
-                form=self.connection_form,
-                step=connection.step if self.connection_step is None else self.connection_step,
-                mask=mask,
-                dropout=_Dropout(self, connection.inner_dropout_mode, hidden_states.device),
-            )
-            output, solution = self._connect(equation)
-        if solution is not None:
-            self.solve_record = SolveRecord(
-                solution.residual.detach(), solution.diverged.detach(), equation.evaluations, solution.vjps
-            )
-        output = output.to(hidden_states.dtype)
-        return output if equation.extras is None else (output, *equation.extras)
+            parts: Parts = {WHOLE: lambda x: original(x, *args, **kwargs)}
+            if connection.where == "sublayers":
+                parts = SUBLAYERS[self.connection_kind](self, *args, **kwargs)
+            state = hidden_states if hidden_states.dtype == torch.float64 else hidden_states.float()
+            extras: tuple[Any, ...] | None = None
+            records = {}
+            for part, call in parts.items():
+                equation = LayerEquation(
+                    call=call,
+                    h=state,
+                    dtype=hidden_states.dtype,
+                    precision=precision,
+                    connection=connection,
+                    form=self.connection_form,
+                    step=connection.step if self.connection_step is None else self.connection_step,
+                    mask=mask,
+                    dropout=SharedDropout(self, connection.inner_dropout_mode, hidden_states.device),
+                    part=part,
+                )
+                state, solution = self._connect(equation)
+                extras = equation.extras if extras is None else extras
+                if solution is not None:
+                    records[part] = SolveRecord(
+                        solution.residual.detach(), solution.diverged.detach(), equation.evaluations, solution.vjps
+                    )
+        self.solve_records = records
+        output = state.to(hidden_states.dtype)
+        return output if extras is None else (output, *extras)
 
     def _connect(self, equation: LayerEquation) -> tuple[Tensor, Solution | None]:
         if self.connection.order > 1:
@@ -212,6 +226,10 @@ def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs:
                     )
                 ],
             )
+
+
+def part_label(layer: str, part: str) -> str:
+    return f"{layer} {part}".rstrip()
 
 
 def class_of(value: Any) -> Any:
@@ -275,65 +293,3 @@ def _copy_inference_tensors(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy_inference_tensors(item) for key, item in value.items()}
     return value
-
-
-class _Dropout:
-    """Gives every evaluation of one solve the same dropout mask, so that g is one function and has a fixed point."""
-
-    def __init__(self, layer: nn.Module, mode: str, device: torch.device) -> None:
-        self.layer, self.mode, self.device = layer, mode, device
-        self.is_drawn = False
-        self.start: Tensor | None = None  # of the random stream, where the mask was drawn
-
-    @contextlib.contextmanager
-    def solving(self) -> Iterator[None]:
-        """Open around a solver's evaluations, once for all of them: where dropout is off inside, it is off here."""
-        if not self.layer.training or self.mode != "off":
-            yield
-            return
-        modules = [module for module in self.layer.modules() if module.training]
-        try:
-            for module in modules:
-                module.training = False
-            yield
-        finally:
-            for module in modules:
-                module.training = True
-
-    @contextlib.contextmanager
-    def replayed(self, *, inner: bool) -> Iterator[None]:
-        if not self.layer.training or self.mode == "resample" or (self.mode == "off" and inner):
-            yield
-        elif not self.is_drawn:
-            self.is_drawn = True
-            if not _is_being_captured(self.device):  # a graph's stream of random numbers has no state to keep
-                self.start = random_state(self.device)
-            yield
-        elif self.start is None:
-            raise UnshakenError(
-                "a CUDA graph cannot draw one dropout mask twice: use inner_dropout='off' or 'resample'"
-            )
-        else:
-            now = random_state(self.device)
-            set_random_state(self.start, self.device)
-            try:
-                yield
-            finally:
-                set_random_state(
-                    now, self.device
-                )  # also in backward, where a recomputation must not disturb the stream
-
-
-def _is_being_captured(device: torch.device) -> bool:
-    return device.type == _CUDA and torch.cuda.is_current_stream_capturing()
-
-
-def random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == _CUDA else torch.get_rng_state()
-
-
-def set_random_state(state: Tensor, device: torch.device) -> None:
-    if device.type == _CUDA:
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)

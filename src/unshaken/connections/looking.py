@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unshaken.connections.layer import random_state, set_random_state
+from unshaken.connections.dropout import random_state, set_random_state
 from unshaken.solvers.base import is_looking_later, looking_later
 
 

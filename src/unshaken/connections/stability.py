@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from unshaken.connections.backbones import labelled_layers, stacks_of
-from unshaken.connections.connection import Connection
-from unshaken.connections.layer import ConnectedLayer, LayerEquation
+from unshaken.connections.connection import Connection, Where
+from unshaken.connections.layer import ConnectedLayer, LayerEquation, part_label
 from unshaken.connections.surgery import connect, connection_of, disconnect
 from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov, Solver
 from unshaken.solvers.base import masked, size
@@ -35,7 +35,7 @@ def _equations(model: nn.Module) -> Iterator[dict[str, tuple[LayerEquation, Tens
 
         def observed(equation: LayerEquation, layer: Any = layer, original: Any = original) -> Any:
             output, solution = original(equation)
-            seen[labels[id(layer)]] = (equation, output.detach())
+            seen[part_label(labels[id(layer)], equation.part)] = (equation, output.detach())
             return output, solution
 
         layer._connect = observed  # type: ignore[method-assign]
@@ -128,14 +128,16 @@ def _pass_plain_states(probe: nn.Module, seen: dict[str, tuple[LayerEquation, Te
     probe(**batch)
 
 
-def lipschitz_estimates(model: nn.Module, batch: Batch, iterations: int = 12, seed: int = 0) -> dict[str, float]:
+def lipschitz_estimates(
+    model: nn.Module, batch: Batch, iterations: int = 12, seed: int = 0, where: Where = "layers"
+) -> dict[str, float]:
     """Largest singular value of each layer's Jacobian at the plain model's states, by power iteration on J^T J.
 
     An estimate from below of the layer's local Lipschitz constant; the largest over the batch.
     """
     generator = torch.Generator(device="cpu").manual_seed(seed)
     estimates = {}
-    connection = Connection(form="layer", solver=FixedPoint(steps=1))
+    connection = Connection(form="layer", where=where, solver=FixedPoint(steps=1))
     with _connected_copy(model, connection) as probe, _equations(probe) as seen:
         with torch.no_grad():
             _pass_plain_states(probe, seen, batch)
@@ -170,7 +172,9 @@ def _largest_singular_value(equation: LayerEquation, iterations: int, generator:
     return float(sigma.max())
 
 
-def rightmost_eigenvalues(model: nn.Module, batch: Batch, iterations: int = 60, seed: int = 0) -> dict[str, float]:
+def rightmost_eigenvalues(
+    model: nn.Module, batch: Batch, iterations: int = 60, seed: int = 0, where: Where = "layers"
+) -> dict[str, float]:
     """Largest real part of an eigenvalue of each layer's Jacobian at the plain model's states; the batch's largest.
 
     Proposition 2 of the paper is about this number, in the layer form: an implicit step is stable for any step size
@@ -178,7 +182,7 @@ def rightmost_eigenvalues(model: nn.Module, batch: Batch, iterations: int = 60, 
     estimate from inside of the spectrum, which is close for eigenvalues that stand apart.
     """
     generator = torch.Generator(device="cpu").manual_seed(seed)
-    connection = Connection(form="layer", solver=FixedPoint(steps=1))
+    connection = Connection(form="layer", where=where, solver=FixedPoint(steps=1))
     with _connected_copy(model, connection) as probe, _equations(probe) as seen:
         with torch.no_grad():
             _pass_plain_states(probe, seen, batch)

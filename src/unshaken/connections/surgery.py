@@ -13,7 +13,7 @@ from unshaken.connections.auto import attach, connected_class, connected_config_
 from unshaken.connections.backbones import labelled_layers
 from unshaken.connections.checks import check
 from unshaken.connections.connection import Connection
-from unshaken.connections.layer import ConnectedLayer, SolveRecord, class_of
+from unshaken.connections.layer import ConnectedLayer, SolveRecord, class_of, part_label
 from unshaken.errors import IncompatibleModelError, UnshakenError
 
 
@@ -45,8 +45,8 @@ def disconnect(model: Any) -> Any:
         raise UnshakenError(f"{type(model).__name__} is not connected")
     for layer in model.modules():
         if isinstance(layer, ConnectedLayer):
-            del layer.connection, layer.connection_form, layer.connection_mask_is_binary
-            del layer.connection_step, layer.solve_record, layer.solves_for_words, layer.decoded_tokens
+            del layer.connection, layer.connection_form, layer.connection_kind, layer.connection_mask_is_binary
+            del layer.connection_step, layer.solve_records, layer.solves_for_words, layer.decoded_tokens
             layer.__class__ = plain_class(type(layer))
     for module in model.modules():
         hook = vars(module).pop("decoded_tokens_hook", None)
@@ -79,11 +79,14 @@ def connection_of(model: Any) -> Connection | None:
 
 
 def solve_records(model: nn.Module) -> dict[str, SolveRecord]:
-    """How each connected layer's last solve went: layer number -> record. Empty before the first forward pass."""
+    """How each connected layer's last solve went: layer number -> record. Empty before the first forward pass.
+
+    Where sub-layers are connected, they have a record each: "4 attention", "4 feed-forward".
+    """
     records: dict[str, SolveRecord] = {}
     if connection_of(model) is None:
         return records
     for label, layer in labelled_layers(model).items():
-        if isinstance(layer, ConnectedLayer) and layer.solve_record is not None:
-            records[label] = layer.solve_record
+        if isinstance(layer, ConnectedLayer):
+            records |= {part_label(label, part): record for part, record in layer.solve_records.items()}
     return records
