@@ -12,6 +12,7 @@ from victims import WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenize
 
 from unshaken.attacks import PWWS, Genetic, Transfer, Untargeted, Victim, WorstCase
 from unshaken.attacks.confirming import confirmed
+from unshaken.attacks.results import AttackResult
 
 
 def batch_bound(texts: list[str]) -> list[list[float]]:
@@ -108,32 +109,73 @@ def by_padding(module: Any, args: Any, given: dict[str, torch.Tensor], found: An
 LENGTHS = ["a good film", "a bad plot", "a good film with a bad plot .", "a fine plot", "a"]
 
 
-def test_many_texts_are_answered_as_if_each_were_alone(tokenizer: Any) -> None:
+@pytest.mark.parametrize("padding", [0, 1 << 20], ids=["equal lengths", "padded"])
+def test_many_texts_are_answered_as_if_each_were_alone(tokenizer: Any, padding: int) -> None:
+    """Even by a model in whose answers padding shows, which the fast path must notice by itself."""
     model = tiny_bert(tokenizer)
-    model.register_forward_hook(by_padding, with_kwargs=True)
-    victim = Victim.from_model(model, tokenizer)
     texts = [(text,) for text in LENGTHS]
-    alone = np.stack([victim.answer_alone(row) for row in texts])
-    assert not np.allclose(victim.log_probabilities(texts), alone, atol=1e-3)  # padding decides there
-    np.testing.assert_allclose(victim.answers_alone(texts), alone, atol=1e-5)
+    for hook in (None, by_padding):
+        if hook:
+            model.register_forward_hook(hook, with_kwargs=True)
+        victim = Victim.from_model(model, tokenizer)
+        victim._exact_padding = padding
+        alone = np.stack([victim.answer_alone(row) for row in texts])
+        assert np.allclose(victim.log_probabilities(texts), alone, atol=1e-3) == (hook is None)
+        np.testing.assert_allclose(victim.answers_alone(texts), alone, atol=1e-5)
     assert victim.answers_alone([]).shape == (0, 2)
 
 
-def test_where_rounding_might_decide_the_text_stands_by_itself(tokenizer: Any) -> None:
-    model = tiny_bert(tokenizer)
-    with torch.no_grad():
-        model.classifier.weight.zero_()  # all classes are alike for every text
-        model.classifier.bias.zero_()
-    victim = Victim.from_model(model, tokenizer)
+def passes_of(model: Any) -> list[int]:
+    """Fills with the number of texts in each pass."""
     rows: list[int] = []
     model.register_forward_hook(lambda module, args, kwargs, out: rows.append(len(out.logits)), with_kwargs=True)
-    victim.answers_alone([("a good film",), ("a bad plot",)])
-    assert rows == [2, 1, 1]
-    with torch.no_grad():
-        model.classifier.bias.copy_(torch.tensor([1.0, 0.0]))
+    return rows
+
+
+def test_few_passes_where_padding_is_cheaper_than_a_pass(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer)
+    victim = Victim.from_model(model, tokenizer)
+    rows, texts = passes_of(model), [(text,) for text in LENGTHS]
+    victim.answers_alone(texts)
+    assert sorted(rows) == [1, 1, 3]  # a pass for each length
     rows.clear()
-    victim.answers_alone([("a good film",), ("a bad plot",)])
-    assert rows == [2]
+    victim._exact_padding = 1 << 20
+    victim.answers_alone(texts)
+    assert rows == [5, 1]  # all together, and what is padded most by itself
+
+
+def found_texts(texts: list[str], label: int) -> list[AttackResult]:
+    return [
+        AttackResult(example_id=str(number), label=label, outcome="success", original=("a",), adversarial=(text,))
+        for number, text in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.7])
+def test_where_rounding_might_decide_the_text_stands_by_itself(tokenizer: Any, margin: float) -> None:
+    """Many texts within rounding of the border: each ends as it does truly alone, and only those are asked alone."""
+    model = tiny_bert(tokenizer)
+    texts = sorted({f"{start} {end}" for start in LENGTHS for end in ("good", "bad film", "nice plot .", "")})
+    victim = Victim.from_model(model, tokenizer)
+    with torch.no_grad():
+        model.classifier.weight *= 1e-6  # all texts are nearly alike: the last digits of float32 tell them apart
+        model.classifier.bias.copy_(torch.tensor([margin, 0.0]))
+    middle = float(np.median([float(np.subtract(*victim.answer_alone((text,)))) for text in texts]))
+    with torch.no_grad():
+        model.classifier.bias[0] -= middle - margin
+    victim._exact_padding = 1 << 20
+    rows, goal, found = passes_of(model), Untargeted(margin=margin), found_texts(texts, 1)
+    results = confirmed(goal.reached, victim, found)
+    assert rows == [len(texts), 1, *[1] * len(texts)]
+    for text, row in zip(texts, results, strict=True):
+        alone = victim.answer_alone((text,))
+        assert (row.outcome == "success") == bool(goal.reached(alone[None], 1)[0])
+    assert len({row.outcome for row in results}) == 2
+    with torch.no_grad():
+        model.classifier.bias[0] += 0.1
+    rows.clear()
+    assert {row.outcome for row in confirmed(goal.reached, victim, found)} == {"success"}
+    assert rows == [len(texts), 1]
 
 
 def test_results_of_a_fast_victim_wait_for_company(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +185,7 @@ def test_results_of_a_fast_victim_wait_for_company(tokenizer: Any, monkeypatch: 
     direct = attack(victim, examples)
     calls: list[int] = []
     answers = victim.answers_alone
-    monkeypatch.setattr(victim, "answers_alone", lambda texts: calls.append(len(texts)) or answers(texts))
+    monkeypatch.setattr(victim, "answers_alone", lambda texts, close: calls.append(len(texts)) or answers(texts))
     monkeypatch.setattr(victim, "runs_beside_python", True)
     together = attack(victim, examples)
     assert [(row.outcome, row.adversarial) for row in together] == [(row.outcome, row.adversarial) for row in direct]

@@ -28,7 +28,7 @@ from unshaken.attacks.spaces import Spaces
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.victims.cls_shortcut import FirstTokenOnly
+from unshaken.victims.bare_encoder import BareEncoder
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Rows, TokenAssembler
 
@@ -160,7 +160,7 @@ def test_last_layer_for_the_first_token_alone(kind: Any, config: Any, used: bool
         "input_ids": torch.randint(5, 40, (3, 9)),
         "attention_mask": torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [1] * 7 + [0] * 2]),
     }
-    shortcut = FirstTokenOnly.of(model, inputs)
+    shortcut = BareEncoder.of(model, inputs)
     assert (shortcut is not None) == used
     if shortcut is not None:
         with torch.no_grad():
@@ -176,10 +176,10 @@ def test_shortcut_is_not_used_where_it_would_be_wrong(tokenizer: Any) -> None:
     model = tiny_bert(tokenizer)
     sample = tokenizer(["a good film", "bad"], padding=True, return_tensors="pt")
     model.base_model.encoder.layer[-1].register_forward_hook(lambda *_: None)
-    assert FirstTokenOnly.of(model, dict(sample)) is None
+    assert BareEncoder.of(model, dict(sample)) is None
     model = tiny_bert(tokenizer)
     model.base_model.pooler.forward = lambda hidden: hidden.mean(1)
-    assert FirstTokenOnly.of(model, dict(sample)) is None
+    assert BareEncoder.of(model, dict(sample)) is None
 
 
 @pytest.fixture(scope="module")

@@ -9,22 +9,24 @@ from dataclasses import replace
 import numpy as np
 
 from unshaken.attacks.results import AttackResult
-from unshaken.victims.base import Texts, Victim
+from unshaken.victims.base import Victim
 
 Reached = Callable[[np.ndarray, int], np.ndarray]  # answers (n, classes) and a label -> (n,) booleans
 
 HELD = 4096  # successes that wait to be confirmed together at most, and
 SECONDS = 5.0  # how long; a run that is killed loses no more than these
+CLOSE = 1e-3  # log-probabilities; far above the rounding of float32
 
 
 def confirmed(reached: Reached, victim: Victim, results: Sequence[AttackResult]) -> list[AttackResult]:
     """The results, with each success as the victim answers its text alone; what it does not bear out was withstood.
 
-    A search sees its texts in batches, padded, put together from tokens of single words and perhaps in half precision.
-    These passes see none of that: the text as a string, unpadded, in float32. They are no queries of the search.
+    A search sees its texts in batches, put together from tokens of single words and perhaps in half precision. These
+    passes see none of that: the text as a string, in float32. They are no queries of the search. Where an answer is so
+    near to another outcome that the rounding of a batch might decide, the text is passed truly by itself.
     """
     found = [row for row in results if row.outcome == "success"]
-    answers = iter(_answers(victim, [row.adversarial for row in found if row.adversarial is not None]))
+    answers = iter(_answers(reached, victim, found))
     return [_confirmed(reached, row, next(answers)) if row.outcome == "success" else row for row in results]
 
 
@@ -42,14 +44,28 @@ def confirmed_together(
     yield from confirmed(reached, victim, held)
 
 
-def _answers(victim: Victim, texts: Sequence[Texts]) -> Sequence[np.ndarray | Exception]:
+def _answers(reached: Reached, victim: Victim, found: Sequence[AttackResult]) -> list[np.ndarray | Exception]:
     """The answer to each text, or why there is none."""
+    labels = np.array([row.label for row in found])
     try:
-        return list(victim.answers_alone(texts))
+        texts = [row.adversarial for row in found if row.adversarial is not None]
+        return list(victim.answers_alone(texts, lambda answers: _close(reached, answers, labels)))
     except Exception as error:
-        if len(texts) == 1:
+        if len(found) == 1:
             return [error]
-    return [answer for text in texts for answer in _answers(victim, [text])]
+    return [answer for row in found for answer in _answers(reached, victim, [row])]
+
+
+def _close(reached: Reached, answers: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Which answers would end otherwise if one class were `CLOSE` more or less likely. (n, classes), (n,) -> (n,)"""
+    nudges = CLOSE * np.eye(answers.shape[1])
+    nudged = answers[:, None] + np.concatenate([nudges, -nudges])  # (n, nudges, classes)
+    close = np.zeros(len(answers), bool)
+    for label in set(labels.tolist()):
+        own = labels == label
+        ends = reached(nudged[own].reshape(-1, answers.shape[1]), label).reshape(int(own.sum()), -1)
+        close[own] = ends.any(1) & ~ends.all(1)
+    return close
 
 
 def _confirmed(reached: Reached, row: AttackResult, answer: np.ndarray | Exception) -> AttackResult:

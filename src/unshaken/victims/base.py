@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from unshaken.victims.hugging_face import ModelVictim
 
 Texts = tuple[str, ...]  # one text, or two of a pair task
+Close = Callable[[np.ndarray], np.ndarray]
 
 
 class Victim(ABC):
@@ -76,8 +77,14 @@ class Victim(ABC):
         """Log-probabilities of one text by itself, as exactly as the victim can say them. (classes,)"""
         return np.asarray(self.log_probabilities([texts])[0])
 
-    def answers_alone(self, texts: Sequence[Texts]) -> np.ndarray:
-        """The same for many texts, each as if it were alone. (n, classes)"""
+    def answers_alone(self, texts: Sequence[Texts], close: Close | None = None) -> np.ndarray:
+        """The same for many texts, each as if it were alone. (n, classes)
+
+        Args:
+            texts: The texts.
+            close: Which answers are so near to another outcome that rounding might decide: (n, classes) -> (n,). Those
+                texts are asked about truly alone where the others are not.
+        """
         answers = [self.answer_alone(row) for row in texts]
         return np.stack(answers) if answers else np.empty((0, self.num_labels), np.float32)
 

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from unshaken.processes import own_device
 from unshaken.readers import Readers
 from unshaken.readers import load as load_reader
 from unshaken.truncation import cut_columns
-from unshaken.victims.base import Texts, Victim, checked, log_softmax, require_classes
-from unshaken.victims.cls_shortcut import FirstTokenOnly, same_answers
+from unshaken.victims.bare_encoder import BareEncoder, same_answers
+from unshaken.victims.base import Close, Texts, Victim, checked, log_softmax, require_classes
+from unshaken.victims.batches import AssembledRows, Batch, RaggedRows
 from unshaken.wordings import Rows, TokenAssembler, TokenTable
 
 # Measured: beyond these sizes a forward pass gains nothing (GPU) or falls out of the caches (CPU).
@@ -31,8 +31,7 @@ BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}
 # A forward pass of its own costs as much as this much padding, so rows of unlike lengths are kept apart beyond it.
 # On an H200 MiniLM reads 7 million tokens a second, and 2 to 3 ms go into the launches of a pass.
 LAUNCH_TOKENS = {"cuda": 12_288, "cpu": 64}
-EXACT_TOKENS = 4_096  # of a pass in full precision; small enough never to lack memory
-CLOSE = 1e-3  # log-probabilities; far above the rounding of float32
+PADDED_ALIKE = 1e-4  # log-probabilities by which padding may move an exact answer: ten times what rounding does
 
 
 class ModelVictim(Victim):
@@ -81,6 +80,7 @@ class ModelVictim(Victim):
         kind = "cpu" if self.device.type == "cpu" else "cuda"
         self.batch_tokens = batch_tokens or BATCH_TOKENS[kind]
         self._launch_tokens = LAUNCH_TOKENS[kind]
+        self._exact_padding = self._launch_tokens if self.runs_beside_python else 0  # of texts that are confirmed
         self._call = torch.compile(model, dynamic=True) if compile else model
         self.scoring_dtype = _dtype(scoring_dtype)
         self._takes_types = "token_type_ids" in tokenizer.model_input_names
@@ -89,7 +89,7 @@ class ModelVictim(Victim):
         self.notes: dict[Any, Any] = {}  # what white-box attacks keep for the next batch
         self._takes_masks = False
         self._assemblers: dict[tuple[int, int, int], TokenAssembler] = {}
-        self._shortcut = None if compile else FirstTokenOnly.of(model, self._sample())
+        self._shortcut = None if compile else BareEncoder.of(model, self._sample())
         self._takes_masks = self._shortcut is not None and self._agrees_on_masks()
 
     @classmethod
@@ -150,7 +150,8 @@ class ModelVictim(Victim):
 
     def predict_rows(self, rows: Rows) -> np.ndarray:
         """Log-probabilities of token rows, float32 (n, classes), in the order given."""
-        logits = self._logits(_OnDevice(rows, self.device, self.tokenizer.pad_token_id))
+        with self.answering():
+            logits = self._logits(self._on_device(rows), self._call, self._launch_tokens)
         return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
 
     def predict_table(self, table: TokenTable, owner: Tensor, choices: Tensor) -> Tensor:
@@ -163,28 +164,31 @@ class ModelVictim(Victim):
         """
         if not len(owner):
             return torch.empty(0, self.num_labels, device=self.device)
-        logits = self._logits(_Assembled(table, owner, choices))
+        with self.answering():
+            logits = self._logits(AssembledRows(table, owner, choices), self._call, self._launch_tokens)
         found = logits.double().log_softmax(-1).float()  # as `log_softmax` does it, for the same reason
         if found.isnan().any():
             raise UnshakenError(f"{self.name} returned NaN for {int(found.isnan().any(1).sum())} of {len(found)} texts")
         return found
 
-    def _logits(self, source: _OnDevice | _Assembled) -> Tensor:
-        """The model's answers to all rows of a source, in the order given. (n, classes)"""
+    def _logits(self, source: RaggedRows | AssembledRows, model: Any, padding: int) -> Tensor:
+        """A model's answers to all rows of a source, in the order given. (n, classes)"""
         exact = self.model.dtype == torch.float64
         count = len(source.sorted_lengths)
         logits = torch.empty(count, self.num_labels, device=self.device, dtype=torch.float64 if exact else None)
         start = 0
-        with self.answering():
-            while start < count:
-                batch = source.batch(start, self._batch_end(source.sorted_lengths, start))
-                try:
-                    logits[batch.order] = self._call(**self._inputs(batch)).logits.to(logits.dtype)
-                except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
-                    self._shrink(error, batch)
-                    continue
-                start += len(batch.order)
+        while start < count:
+            batch = source.batch(start, self._batch_end(source.sorted_lengths, start, padding))
+            try:
+                logits[batch.order] = model(**self._inputs(batch)).logits.to(logits.dtype)
+            except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
+                self._shrink(error, batch)
+                continue
+            start += len(batch.order)
         return logits
+
+    def _on_device(self, rows: Rows) -> RaggedRows:
+        return RaggedRows(rows, self.device, self.tokenizer.pad_token_id)
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
@@ -200,38 +204,42 @@ class ModelVictim(Victim):
 
     def answer_alone(self, texts: Texts) -> np.ndarray:
         """Tokenised from the string and passed by itself, in float32 (or float64, as the model is), no shortcut."""
-        return np.asarray(self._exact_answers(self.encode([texts]))[0])
+        return np.asarray(self._exact_answers(self.encode([texts]), 0)[0])
 
-    def answers_alone(self, texts: Sequence[Texts]) -> np.ndarray:
-        """The same in fewer passes: beside a text stand only others of just as many tokens, so that nothing is padded.
+    def answers_alone(self, texts: Sequence[Texts], close: Close | None = None) -> np.ndarray:
+        """The same but for rounding, in few passes: texts stand beside others, on a CPU only of just as many tokens.
 
-        What is left of their company is the rounding of a matrix product. Where two classes are so close that it might
-        decide, the text is passed by itself.
+        Elsewhere they are padded, as passes cost more than padding. The text that is padded most is passed by itself,
+        too; where padding shows in its answer, none is padded.
         """
         if not texts:
             return np.empty((0, self.num_labels), np.float32)
-        answers = self._exact_answers(self.encode(texts))
-        first, second = np.sort(answers, 1)[:, -1], np.sort(answers, 1)[:, -2]
-        for row in np.flatnonzero(first - second < CLOSE).tolist():
+        rows = self.encode(texts)
+        answers = self._exact_answers(rows, self._exact_padding)
+        padded = self._most_padded(rows.lengths, self._exact_padding)
+        if padded is not None and np.abs(self.answer_alone(texts[padded]) - answers[padded]).max() > PADDED_ALIKE:
+            answers = self._exact_answers(rows, 0)
+        for row in np.flatnonzero(close(answers)).tolist() if close is not None and len(texts) > 1 else ():
             answers[row] = self.answer_alone(texts[row])
         return answers
 
-    def _exact_answers(self, rows: Rows) -> np.ndarray:
-        """Log-probabilities in full precision, rows of unlike length in passes of their own. (n, classes)"""
-        source = _OnDevice(rows, self.device, self.tokenizer.pad_token_id)
-        lengths = source.sorted_lengths
-        model, parts, start = self._exact_model(), [], 0
-        with torch.no_grad():
-            while start < len(lengths):
-                same = int(np.searchsorted(-lengths, -lengths[start], side="right"))
-                end = min(same, start + max(1, EXACT_TOKENS // int(lengths[start])))
-                batch = source.batch(start, end)
-                parts.append((batch.order, model(**self._inputs(batch)).logits))
-                start = end
-        order, logits = (torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True))
-        answers = np.empty((len(lengths), self.num_labels), np.float32)
-        answers[order] = checked(log_softmax(logits), len(lengths), self.num_labels, self.name)
-        return answers
+    def _exact_answers(self, rows: Rows, padding: int) -> np.ndarray:
+        """Log-probabilities in full precision. (n, classes)"""
+        with torch.no_grad(), attention_for_any_shape(self.device):
+            logits = self._logits(self._on_device(rows), self._exact_model(), padding)
+        return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
+
+    def _most_padded(self, lengths: np.ndarray, padding: int) -> int | None:
+        """The row that lacks most to the longest of its batch; None where no row is padded."""
+        order = np.argsort(-lengths, kind="stable")
+        start, most, found = 0, 0, None
+        while start < len(order):
+            end = self._batch_end(lengths[order], start, padding)
+            lack = int(lengths[order[start]] - lengths[order[end - 1]])
+            if lack > most:
+                most, found = lack, int(order[end - 1])
+            start = end
+        return found
 
     def _exact_model(self) -> Any:
         """The model itself, or its float32 copy where it answers in half precision."""
@@ -243,14 +251,13 @@ class ModelVictim(Victim):
 
     def batches(self, rows: Rows) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """The same batches for passes of one's own (gradients): row numbers and model inputs."""
-        ragged = _OnDevice(rows, self.device, self.tokenizer.pad_token_id)
-        start = 0
+        ragged, start = self._on_device(rows), 0
         while start < len(rows):
-            batch = ragged.batch(start, self._batch_end(ragged.sorted_lengths, start))
+            batch = ragged.batch(start, self._batch_end(ragged.sorted_lengths, start, self._launch_tokens))
             yield batch.order, self._inputs(batch)
             start += len(batch.order)
 
-    def _inputs(self, batch: _Batch) -> dict[str, Tensor]:
+    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         mask = batch.mask.bool()[:, None, None] if self._takes_masks else batch.mask.long()  # (batch, 1, 1, seq)
         inputs = {"input_ids": batch.ids, "attention_mask": mask}
         if self._takes_types:
@@ -285,68 +292,20 @@ class ModelVictim(Victim):
         rows = self.encode([("a good film",), ("it is what it is, and no more",)])
         return next(iter(self.batches(rows)))[1]
 
-    def _batch_end(self, lengths: np.ndarray, start: int) -> int:
-        """Where the batch that begins at `start` ends: at the token budget, or where padding outweighs a new batch."""
+    def _batch_end(self, lengths: np.ndarray, start: int, padding: int) -> int:
+        """Where the batch that begins at `start` ends: at the token budget, or before more than so much padding."""
         longest = int(lengths[start])
         end = min(len(lengths), start + max(1, self.batch_tokens // longest))
-        padding = np.cumsum(longest - lengths[start:end])
-        return start + max(1, int(np.searchsorted(padding, self._launch_tokens, side="right")))
+        padded = np.cumsum(longest - lengths[start:end])
+        return start + max(1, int(np.searchsorted(padded, padding, side="right")))
 
-    def _shrink(self, error: Exception, batch: _Batch) -> None:
+    def _shrink(self, error: Exception, batch: Batch) -> None:
         memory = isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)
         if not memory or len(batch.order) == 1:
             raise error
         self.batch_tokens = max(1, batch.ids.numel() // 2)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-@dataclass(frozen=True)
-class _Batch:
-    order: Tensor  # (batch,) row numbers
-    ids: Tensor  # (batch, seq)
-    types: Tensor  # (batch, seq)
-    mask: Tensor  # (batch, seq)
-
-
-class _OnDevice:
-    """Ragged rows on the device, from which padded batches are gathered there: one copy instead of one a batch."""
-
-    def __init__(self, rows: Rows, device: torch.device, pad: int) -> None:
-        order = np.argsort(-rows.lengths, kind="stable")  # longest first, so that a lack of memory shows at once
-        starts = np.cumsum(rows.lengths) - rows.lengths
-        self.sorted_lengths = rows.lengths[order]
-        self._order = torch.from_numpy(order).to(device)
-        self._starts = torch.from_numpy(starts[order]).to(device)
-        self._lengths = torch.from_numpy(self.sorted_lengths).to(device)
-        self._ids = torch.from_numpy(rows.ids).to(device)
-        self._types = torch.from_numpy(rows.types).to(device)
-        self._pad = pad
-
-    def batch(self, start: int, end: int) -> _Batch:
-        offsets = torch.arange(int(self.sorted_lengths[start]), device=self._ids.device)  # (seq,)
-        mask = offsets < self._lengths[start:end, None]  # (batch, seq)
-        source = (self._starts[start:end, None] + offsets).where(mask, 0)
-        ids = self._ids[source].long().masked_fill(~mask, self._pad)
-        types = self._types[source].long().masked_fill(~mask, 0)
-        return _Batch(self._order[start:end], ids, types, mask)
-
-
-class _Assembled:
-    """Wordings on the device, from which padded batches are put together there."""
-
-    def __init__(self, table: TokenTable, owner: Tensor, choices: Tensor) -> None:
-        lengths = table.row_lengths(owner, choices).cpu().numpy()  # batches are made by the host: its one wait
-        order = np.argsort(-lengths, kind="stable")
-        self.sorted_lengths = lengths[order]
-        self._order = torch.from_numpy(order).to(owner.device, non_blocking=True)
-        self._table, self._owner, self._choices = table, owner, choices
-
-    def batch(self, start: int, end: int) -> _Batch:
-        order = self._order[start:end]
-        width = int(self.sorted_lengths[start])
-        ids, types, mask = self._table.batch(self._owner[order], self._choices[order], width)
-        return _Batch(order, ids, types, mask)
 
 
 def _longest_input(model: Any, tokenizer: Any) -> int:
