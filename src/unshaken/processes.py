@@ -9,18 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
-import socket
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import lru_cache
-from pathlib import Path
 
 from unshaken.errors import UnshakenError
 
-_LOADED = time.time()
 _LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -66,47 +59,6 @@ class Shard:
 WHOLE = Shard()  # one process has all the examples
 
 
-def launch_id() -> str:
-    """The same in all processes of one launch, and another one in the next launch.
-
-    torchrun's agent keeps a random word for it, which the first process to ask has drawn. Other launchers are told
-    apart by what the environment holds: a job's number, or the launching process.
-    """
-    by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "MASTER_ADDR" in os.environ
-    drawn = _word_of_agent(os.environ["MASTER_ADDR"], _number("MASTER_PORT", 0)) if by_agent else ""
-    if drawn:
-        return hashlib.sha256(drawn.encode()).hexdigest()[:12]
-    known = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
-    parts = [os.environ.get(key, "") for key in known]
-    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):  # one machine: one launcher is the parent
-        parts += [socket.gethostname(), str(os.getppid()), _start_of(os.getppid())]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
-
-
-@lru_cache(maxsize=1)
-def _word_of_agent(address: str, port: int) -> str:
-    """What the store of torchrun's agent has for this launch; empty where it cannot be asked."""
-    import torch.distributed as dist
-
-    if not dist.is_available():
-        return ""
-    try:
-        store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=60))
-        return str(store.compare_set("unshaken/launch", "", secrets.token_hex(16)).decode())
-    except (RuntimeError, ValueError):  # torch's own errors of networks and stores
-        return ""
-
-
-def process_start() -> float:
-    """When this process was started, in seconds since the epoch; when the module was loaded where nobody says."""
-    ticks = _start_of(os.getpid())
-    try:
-        up = float(Path("/proc/uptime").read_text().split()[0])
-        return time.time() - up + int(ticks) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        return _LOADED
-
-
 def lost_process(error: RuntimeError) -> bool:
     """Whether an error means that another process of a process group has ended: torch has no type for it in gloo."""
     import torch.distributed as dist
@@ -118,9 +70,9 @@ def lost_process(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(sign in said for sign in signs)
 
 
-def attempt() -> int:
-    """How often the launcher has started its processes anew after one of them failed."""
-    return _number("TORCHELASTIC_RESTART_COUNT", 0)
+def was_restarted() -> bool:
+    """Whether the launcher has started its processes anew after one of them failed."""
+    return _number("TORCHELASTIC_RESTART_COUNT", 0) > 0
 
 
 def own_device(wanted: str | None = None) -> str:
@@ -168,14 +120,6 @@ def alone() -> Iterator[None]:
             os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         elif visible is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = visible
-
-
-def _start_of(pid: int) -> str:
-    """When a process was started, because process numbers come back; empty where the system does not say."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 def _number(key: str, default: int) -> int:

@@ -11,7 +11,6 @@ from unshaken.attacks.base import Attack, SearchAttack
 from unshaken.attacks.beam import Beam, Greedy
 from unshaken.attacks.deep_word_bug import DeepWordBug
 from unshaken.attacks.exhaustive import Exhaustive
-from unshaken.attacks.gathering import gather
 from unshaken.attacks.genetic import Genetic
 from unshaken.attacks.goals import Goal, Targeted, Unflagged, Untargeted
 from unshaken.attacks.hard_label import HardLabel
@@ -20,6 +19,7 @@ from unshaken.attacks.questions import Ask, Inspection, Scores, Search
 from unshaken.attacks.random_swaps import Random
 from unshaken.attacks.ray_engine import ray_attack
 from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.shard_files import gather
 from unshaken.attacks.space import Space
 from unshaken.attacks.textfooler import TextFooler
 from unshaken.attacks.transfer import Transfer

@@ -23,13 +23,13 @@ from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.example_search import ExampleSearch
 from unshaken.attacks.input_checks import checked_input
 from unshaken.attacks.many.searches import ManySearches
-from unshaken.attacks.parts import parts_of
 from unshaken.attacks.progress import ProgressBar
 from unshaken.attacks.questions import Inspection, Searcher
 from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.shard_files import Merged, parts_of
 from unshaken.attacks.space import PROBE, candidates_of
 from unshaken.attacks.spaces import Spaces
-from unshaken.attacks.storage import Merged, ResultsFile
+from unshaken.attacks.storage import ResultsFile
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.processes import Shard

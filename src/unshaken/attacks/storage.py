@@ -1,8 +1,4 @@
-"""The results file of a run: a header, then one line an example as soon as it is finished, so that nothing is lost.
-
-Several processes write a part each (`run.part-....jsonl` beside `run.jsonl`) and read all of them, so what anyone has
-finished is done, whatever the number of processes is the next time.
-"""
+"""The results file of a run: a header, then one line an example as soon as it is finished, so that nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unshaken.attacks.parts import Part, new_part, parts_of
-from unshaken.attacks.results import AttackResult, AttackResults, json_line, read_results, say_if_torn
+from unshaken.attacks.results import AttackResult, AttackResults, json_line
+from unshaken.attacks.shard_files import Merged, part_path, refuse_earlier, remove_parts
 from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
@@ -37,19 +33,19 @@ class ResultsFile:
 
     def __init__(self, path: Path | str, header: dict[str, Any], *, resume: bool, shard: Shard) -> None:
         self.whole_path = Path(path)
-        self.path = self.whole_path if shard.is_whole else new_part(self.whole_path, shard)
-        earlier = [self.whole_path] if self.whole_path.exists() else []
-        earlier += [part.path for part in parts_of(self.whole_path) if shard.is_whole or not part.is_of_this_launch()]
-        if earlier and not resume and shard.leads:  # who speaks for all processes of its launch
-            raise UnshakenError(f"{earlier[0]} exists; resume it, remove it or write to another file")
+        self.path = part_path(self.whole_path, shard)
+        if not resume:
+            refuse_earlier(self.whole_path, shard)
         with writing(self.path):
             make_folder(self.path.parent)
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             sync(self.path.parent)
         self._synced = time.monotonic()
+        self._has_news, self._is_new_part = shard.is_whole, False
         try:
             if not flock(self._handle):
                 raise UnshakenError(f"{self.path} is being written by another process; wait for it, or name another")
+            self._is_new_part = not shard.is_whole and not os.fstat(self._handle).st_size
             self.finished = Merged(self.whole_path, header, says=shard.leads)
             good = self.finished.good_bytes.get(self.path, 0)
             with writing(self.path):
@@ -58,23 +54,22 @@ class ResultsFile:
             if not good:
                 self._write(json_line(header))
         except BaseException:
-            os.close(self._handle)
-            if not shard.is_whole:  # a part of a run that is not to be
-                self.path.unlink(missing_ok=True)
+            self._close()
             raise
 
     def of(self, examples: Sequence[Example]) -> dict[str, AttackResult]:
         """The finished results of these examples. Errors are left out: a resumed run tries them again."""
-        stored = {key: row for key, row in self.finished.rows.items() if row.outcome != "error"}
+        stored = {example.id: self.finished.rows[example.id] for example in examples if self.finished.has(example.id)}
         for example in examples:
             row = stored.get(example.id)
             if row is not None and (row.original, row.label) != (example.texts, example.label):
                 raise UnshakenError(
                     f"{self.whole_path} holds another text or label under the id {example.id!r}; use another file"
                 )
-        return {example.id: stored[example.id] for example in examples if example.id in stored}
+        return stored
 
     def append(self, result: AttackResult) -> None:
+        self._has_news = True
         self._write(json_line(asdict(result)))
 
     def _write(self, line: str) -> None:
@@ -91,14 +86,20 @@ class ResultsFile:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            with writing(self.path):
-                os.fsync(self._handle)
-            self._restore_if_gone()
+            if self._has_news:  # a part without any may have been merged already
+                with writing(self.path):
+                    os.fsync(self._handle)
+                self._restore_if_gone()
         except UnshakenError:
             if kind is None:
                 raise
         finally:
-            os.close(self._handle)
+            self._close()
+
+    def _close(self) -> None:
+        if self._is_new_part and not self._has_news:  # there was nothing to do, or the run is not to be
+            self.path.unlink(missing_ok=True)
+        os.close(self._handle)
 
     def _restore_if_gone(self) -> None:
         """Results that were removed or replaced under a running attack are still in the open file: write them anew."""
@@ -121,67 +122,6 @@ class ResultsFile:
                 start += len(part)
 
 
-class Merged:
-    """What a results file and its parts hold: of each example the first result, and an error only where no more is.
-
-    Attributes:
-        rows: Results by example id.
-        header: Of the first file that has one.
-        good_bytes: Of each file, how far it can be read: a torn last line is left out, which `says` says on stderr.
-    """
-
-    def __init__(self, path: Path, header: dict[str, Any] | None = None, *, says: bool = False) -> None:
-        self.path = path
-        self.header = header
-        self._parts: list[Part] = []
-        is_read = False
-        while not is_read:
-            is_read = self._read(says)
-
-    def _read(self, says: bool) -> bool:
-        """False where a part has vanished: the first process has just made one file of them, which is to be read."""
-        self.rows: dict[str, AttackResult] = {}
-        self.good_bytes: dict[Path, int] = {}
-        self._parts = parts_of(self.path)
-        for file in [*([self.path] if self.path.exists() else []), *(part.path for part in self._parts)]:
-            try:
-                self._add(file, says)
-            except UnshakenError as error:
-                if isinstance(error.__cause__, FileNotFoundError):
-                    return False
-                raise
-        return True
-
-    def _add(self, file: Path, says: bool) -> None:
-        found, rows, good = read_results(file)
-        self.good_bytes[file] = good
-        if says and not any(part.path == file and part.is_being_written() for part in self._parts):
-            say_if_torn(file, len(rows), good)
-        if not found:
-            return
-        self.header = self.header or found
-        _require_same(file, found, self.header)
-        for row in rows:
-            known = self.rows.get(row.example_id)
-            if known is None or known.outcome == "error":
-                self.rows[row.example_id] = row
-
-    def write(self, ids: Sequence[str]) -> AttackResults:
-        """Make one file of all, in the order of `ids`, and remove the parts; examples outside `ids` come last."""
-        ordered = {key: self.rows[key] for key in ids if key in self.rows}
-        header = self.header or {}
-        everything = AttackResults(
-            rows=tuple({**ordered, **self.rows}.values()),
-            attack=header["attack"],
-            settings=header["settings"],
-            victim=header["victim"],
-        )
-        everything.to_jsonl(self.path)
-        for part in self._parts:
-            part.path.unlink(missing_ok=True)
-        return everything
-
-
 @contextmanager
 def derived_results(
     out: Path | str | None, empty: AttackResults, *, resume: bool, shard: Shard
@@ -193,8 +133,7 @@ def derived_results(
 
         def write(results: AttackResults) -> None:
             results.to_jsonl(out)
-            for part in parts_of(Path(out)):
-                part.path.unlink(missing_ok=True)
+            remove_parts(Path(out))
 
         yield write
     else:
@@ -202,25 +141,7 @@ def derived_results(
 
             def append(results: AttackResults) -> None:
                 for row in results:
-                    file.append(row)
+                    if not file.finished.has(row.example_id):
+                        file.append(row)
 
             yield append
-
-
-def _require_same(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """A resumed run must be the same run; the first difference is named."""
-    then, now = _flat(found), _flat(wanted)
-    # A name may change with the folder; what the model answers may not.
-    for key in sorted((then.keys() | now.keys()) - {"victim.name"}):
-        if then.get(key) != now.get(key):
-            raise UnshakenError(
-                f"cannot resume {path}: {key} was {then.get(key)!r} and is {now.get(key)!r}; use the same settings or "
-                "another file"
-            )
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, dict):
-        parts = [_flat(item, f"{prefix}.{key}" if prefix else key) for key, item in value.items()]
-        return {key: item for part in parts for key, item in part.items()}
-    return {prefix: value}

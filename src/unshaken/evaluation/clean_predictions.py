@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unshaken.attacks.parts import new_part, parts_of, wait_for_others
+from unshaken.attacks.shard_files import PATIENCE, part_path, parts_of, refuse_earlier, wait_for_others
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.files import flock, writing
@@ -47,43 +47,42 @@ def truncated(victim: Victim, examples: Examples) -> list[bool] | None:
 
 def answer_share(victim: Victim, examples: Examples, path: Path, shard: Shard, *, resume: bool) -> None:
     """Answer what is left of this process's share, into a part of `path` of its own."""
-    known = _stored(path, resume)
-    part = new_part(path, shard)
+    if not resume:
+        refuse_earlier(path, shard)
+    known, part = _stored(path) if resume else {}, part_path(path, shard)
     with writing(part):
         part.parent.mkdir(parents=True, exist_ok=True)
         stream = part.open("w", encoding="utf-8")
     with stream:
         flock(stream.fileno())  # shows that this process lives
-        answers = ask(victim, [row for row in examples if shard.owns(row.id) and row.id not in known])
+        mine = [row for row in examples if shard.owns(row.id)]
+        answers = [known[row.id] for row in mine if row.id in known]
+        answers += ask(victim, [row for row in mine if row.id not in known])
         with writing(part):
             stream.writelines(json.dumps(asdict(answer)) + "\n" for answer in answers)
             stream.flush()
 
 
-def gather_answers(victim: Victim, examples: Examples, path: Path, shard: Shard, *, resume: bool) -> list[Answer]:
+def gather_answers(
+    victim: Victim, examples: Examples, path: Path, shard: Shard, *, patience: float = PATIENCE
+) -> list[Answer]:
     """The answers of all processes. What one that died did not answer is asked here."""
-    wait_for_others(path, shard, lambda: _stored(path, resume).keys() >= {row.id for row in examples})
-    known = _stored(path, resume)
+    ids = {row.id for row in examples}
+    wait_for_others(path, shard, lambda: 0.0 if _stored(path).keys() >= ids else patience)
+    known = _stored(path)
     known |= {answer.id: answer for answer in ask(victim, [row for row in examples if row.id not in known])}
     return [known[row.id] for row in examples]
 
 
-def remove_parts(path: Path) -> None:
-    for part in parts_of(path):
-        part.path.unlink(missing_ok=True)
-
-
-def _stored(path: Path, resume: bool) -> dict[str, Answer]:
-    """Answers by id. A line that cannot be read is left out: its text is asked again."""
+def _stored(path: Path) -> dict[str, Answer]:
+    """Answers by id, to the texts and by the model of this folder. A bent line is left out: its text is asked again."""
     found: dict[str, Answer] = {}
     for part in parts_of(path):
-        if not resume and not part.is_of_this_launch():
-            continue
         content = b""
         with contextlib.suppress(FileNotFoundError):  # the first process has done with it
-            content = part.path.read_bytes()
+            content = part.read_bytes()
         for number, line in enumerate(content.splitlines(), start=1):
-            where = f"{part.path}: line {number}"
+            where = f"{part}: line {number}"
             try:
                 answer = decode(Answer, parse_json(line, where), where)
             except UnshakenError:

@@ -14,11 +14,11 @@ from typing import Any, cast
 
 from unshaken.attacks import find_attack
 from unshaken.attacks.base import Attack, AttackResults, SearchAttack
-from unshaken.attacks.gathering import gather
+from unshaken.attacks.shard_files import gather, remove_parts
 from unshaken.attacks.transfer import Transfer
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import probes
-from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers, remove_parts, truncated
+from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers, truncated
 from unshaken.evaluation.environment import environment, now
 from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
@@ -232,7 +232,7 @@ class _Run:
         if self.shard.is_whole:
             answers = ask(self.victim, self.examples)
         else:
-            answers = gather_answers(self.victim, self.examples, self._answer_file, self.shard, resume=self.resume)
+            answers = gather_answers(self.victim, self.examples, self._answer_file, self.shard)
         cut = truncated(self.victim, self.examples)
         predictions = tuple(
             Prediction(
