@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from unshaken.errors import UnshakenError
+from unshaken.names import at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +79,13 @@ class Examples(Sequence[Example]):
     @classmethod
     def from_pandas(cls, frame: Any, **options: Any) -> Examples:
         """The rows of a DataFrame. Options are those of `unshaken.tasks.table_examples`: columns, label_names, name."""
-        from unshaken.tasks.tables import table_examples
-
-        return table_examples(frame, **options)
+        found: Examples = at("unshaken.tasks.tables:table_examples")(frame, **options)
+        return found
 
     @classmethod
     def from_dataset(cls, dataset: Any, **options: Any) -> Examples:
         """The rows of a Hugging Face `datasets.Dataset`, with its class names; options as for `from_pandas`."""
-        from unshaken.tasks.tables import table_examples
-
-        return table_examples(dataset, **options)
+        return cls.from_pandas(dataset, **options)
 
     def to_pandas(self) -> Any:
         """A DataFrame with a column for each text, the label (by name where it has one) and the id."""

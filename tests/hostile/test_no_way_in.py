@@ -45,11 +45,10 @@ FORBIDDEN_CALLS = {
 }  # fmt: skip
 # Who may import a module by a name that is not written in the source, and why.
 IMPORTERS = {
-    "names.py": "class paths, where `allow_paths` is given",
+    "names.py": "class paths, where `allow_paths` is given, and our own modules (`at`)",
     "__init__.py": "the public names, from a table",
     "connections/auto.py": "transformers' own modules, from the table of backbones",
     "cli/listing.py": "the tables that `unshaken list` prints",
-    "evaluation/report.py": "the views of a report, from its own table",
 }
 
 
@@ -124,6 +123,9 @@ def test_class_paths_are_taken_by_commands_alone() -> None:
     assert all(name.startswith("cli/") for name in allowing)
     importing = {name for name, called, _ in calls() if called.endswith("import_module")}
     assert importing <= IMPORTERS.keys()
+    ours = [ast.unparse(call.args[0]) for _, called, call in calls() if called == "at"]
+    assert len(ours) > 5
+    assert all(path.startswith("'unshaken.") or path == "WRITERS[path.suffix]" for path in ours)
 
 
 # ---------------------------------------------------------------------------------------------------- names and paths

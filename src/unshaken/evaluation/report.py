@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -17,6 +16,7 @@ from unshaken.evaluation.environment import version
 from unshaken.evaluation.flags import Check, check_all
 from unshaken.evaluation.results import AttackRun, Evaluation
 from unshaken.files import read_json, write_json, write_text
+from unshaken.names import at
 from unshaken.schema import decode, encode
 
 SCHEMA_VERSION = 1
@@ -132,7 +132,7 @@ class Report:
         if path.suffix not in WRITERS:
             known = ", ".join([".json", *WRITERS])
             raise UnshakenError(f"cannot write a report as {path.suffix or path.name!r}; known: {known}")
-        return write_text(path, _view(WRITERS[path.suffix])(self))
+        return write_text(path, at(WRITERS[path.suffix])(self))
 
     def __repr__(self) -> str:
         shown = [
@@ -177,13 +177,7 @@ class Report:
         return f"<table><tr>{head}</tr>{rows}</table><ul>{flags}</ul>"
 
     def __rich__(self) -> Any:
-        return _view("unshaken.reports.views:terminal")(self)
-
-
-def _view(path: str) -> Callable[[Report], Any]:
-    module, _, name = path.partition(":")
-    view: Callable[[Report], Any] = getattr(importlib.import_module(module), name)
-    return view
+        return at("unshaken.reports.views:terminal")(self)
 
 
 def _encode_evaluation(evaluation: Evaluation) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.files import read_json, write_json, write_text
+from unshaken.names import at
 from unshaken.schema import decode, encode
 
 SCHEMA_VERSION = 1
@@ -139,25 +140,19 @@ class ScanResult:
 
     def save(self, path: Path | str, *, fail_under: float | None = None) -> Path:
         """Write the view that the suffix names: .json, .html, .xml (JUnit) or .sarif."""
-        from unshaken.scanning import formats
-
         path, limit = Path(path), 0.0 if fail_under is None else fail_under
         if path.suffix == ".json":
             return write_json(path, self.to_json())
         if path.suffix == ".sarif":
-            return write_json(path, formats.sarif(self, limit))
+            return write_json(path, at("unshaken.scanning.formats:sarif")(self, limit))
         if path.suffix == ".xml":
-            return write_text(path, formats.junit(self, limit))
+            return write_text(path, at("unshaken.scanning.formats:junit")(self, limit))
         if path.suffix == ".html":
-            return write_text(path, formats.page(self))
+            return write_text(path, at("unshaken.scanning.formats:page")(self))
         raise UnshakenError(f"cannot write a scan as {path.suffix or path.name!r}; known: .json .html .xml .sarif")
 
     def __rich__(self) -> Any:
-        from unshaken.scanning import formats
-
-        return formats.terminal(self)
+        return at("unshaken.scanning.formats:terminal")(self)
 
     def _repr_html_(self) -> str:
-        from unshaken.scanning import formats
-
-        return formats.table(self)
+        return str(at("unshaken.scanning.formats:table")(self))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.names import at
 from unshaken.victims.answers import as_probabilities, probe_classes
 from unshaken.victims.object_digest import object_digest
 
@@ -105,9 +106,7 @@ class Victim(ABC):
         `scoring_dtype="bf16"` answers the queries of a search in half precision, which is faster on a GPU.
         `trust_remote_code` runs the Python files that some models bring with them; read them first.
         """
-        from unshaken.victims.hugging_face import ModelVictim
-
-        return ModelVictim.load(
+        return _model_victim().load(
             path_or_name,
             device=device,
             dtype=dtype,
@@ -131,9 +130,7 @@ class Victim(ABC):
         scoring_dtype: Any = None,
     ) -> ModelVictim:
         """A model in memory, on the device it is on, with what reads its texts. It is put into evaluation mode."""
-        from unshaken.victims.hugging_face import ModelVictim
-
-        return ModelVictim(
+        return _model_victim()(
             model,
             tokenizer,
             name=name,
@@ -174,11 +171,9 @@ class Victim(ABC):
     @staticmethod
     def from_pipeline(pipeline: Any, *, name: str | None = None, max_length: int | None = None) -> ModelVictim:
         """A `transformers.pipeline("text-classification", ...)`: its model and tokenizer, asked in full batches."""
-        from unshaken.victims.hugging_face import ModelVictim
-
         if getattr(pipeline, "task", None) not in ("text-classification", "sentiment-analysis"):
             raise UnshakenError(f"{type(pipeline).__name__} is no text-classification pipeline")
-        return ModelVictim(pipeline.model, pipeline.tokenizer, name=name, max_length=max_length)
+        return _model_victim()(pipeline.model, pipeline.tokenizer, name=name, max_length=max_length)
 
     @staticmethod
     def from_onnx(path: str | Path, **options: Any) -> Victim:
@@ -187,9 +182,8 @@ class Victim(ABC):
         Example:
             >>> Victim.from_onnx("guard/model.onnx", label_names=("safe", "injection"))
         """
-        from unshaken.victims.onnx import OnnxVictim
-
-        return OnnxVictim(path, **options)
+        victim: Victim = at("unshaken.victims.onnx:OnnxVictim")(path, **options)
+        return victim
 
     @staticmethod
     def from_http(url: str, **options: Any) -> Victim:
@@ -204,9 +198,8 @@ class Victim(ABC):
         Example:
             >>> Victim.from_http("http://localhost:8000/spam", request={"text": "$text"}, label_names=("ham", "spam"))
         """
-        from unshaken.victims.http import HttpVictim
-
-        return HttpVictim(url, **options)
+        victim: Victim = at("unshaken.victims.http:HttpVictim")(url, **options)
+        return victim
 
     @staticmethod
     def of(anything: Any, **options: Any) -> Victim:
@@ -267,6 +260,11 @@ class Victim(ABC):
             batch_size=batch_size,
             content=object_digest(pipeline),
         )
+
+
+def _model_victim() -> type[ModelVictim]:
+    kind: type[ModelVictim] = at("unshaken.victims.hugging_face:ModelVictim")
+    return kind
 
 
 class CallableVictim(Victim):
