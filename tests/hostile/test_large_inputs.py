@@ -120,6 +120,7 @@ def test_a_field_or_line_without_end_is_refused(tmp_path: Path, monkeypatch: pyt
 # -------------------------------------------------------------------------------------------------------- labels
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_labels(tmp_path: Path) -> None:
     path = tmp_path / "labels.csv"
     with path.open("w", newline="") as stream:
@@ -202,6 +203,7 @@ def memory_to_read(folder: Path, suffix: str, count: int, *options: str) -> tupl
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize("suffix", [".csv", pytest.param(".parquet", marks=pytest.mark.slow)])
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, suffix: str) -> None:
     """200,000 rows held as examples take some 100 MB; drawn while reading they take next to nothing."""
     growth, _ = memory_to_read(tmp_path, suffix, 200_000)

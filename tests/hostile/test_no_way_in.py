@@ -61,11 +61,10 @@ def trees() -> list[tuple[str, ast.Module]]:
     ]
 
 
-def calls() -> Iterator[tuple[str, str, ast.Call]]:
-    for name, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                yield name, ast.unparse(node.func), node
+@functools.cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    nodes = [(name, node) for name, tree in trees() for node in ast.walk(tree)]
+    return [(name, ast.unparse(node.func), node) for name, node in nodes if isinstance(node, ast.Call)]
 
 
 def imports() -> Iterator[tuple[str, str]]:

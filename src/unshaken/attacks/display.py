@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -32,17 +33,26 @@ def result_html(row: AttackResult) -> str:
     return f"<p>{texts}<br><small>{escape(answer)}, {row.queries} queries</small></p>"
 
 
-def _text_html(row: AttackResult, column: int) -> str:
+def changes(row: AttackResult, column: int) -> Iterator[tuple[str, str, str]]:
+    """A text in pieces: what stays, then the word that goes and what takes its place; both are empty at the end."""
     from unshaken.substitutions.words import segment
 
-    text, parts, end = row.original[column], [], 0
+    text, end = row.original[column], 0
     spans = segment(text).spans
     for _, position, before, after in (swap for swap in row.swaps if swap[0] == column):
         start, stop = spans[position]
-        parts.append(_shown(text[end:start]))
-        parts.append(f'<span style="{BEFORE}">{_shown(before)}</span> <span style="{AFTER}">{_shown(after)}</span>')
+        yield text[end:start], before, after
         end = stop
-    return "".join(parts) + _shown(text[end:])
+    yield text[end:], "", ""
+
+
+def _text_html(row: AttackResult, column: int) -> str:
+    parts = []
+    for kept, before, after in changes(row, column):
+        parts.append(_shown(kept))
+        if before or after:
+            parts.append(f'<span style="{BEFORE}">{_shown(before)}</span> <span style="{AFTER}">{_shown(after)}</span>')
+    return "".join(parts)
 
 
 def _shown(text: str) -> str:

@@ -176,8 +176,8 @@ def coloured_diff(
     """The text with each changed word in red, struck through, and what took its place in green."""
     from rich.text import Text
 
+    from unshaken.attacks.display import changes
     from unshaken.attacks.faithfulness import ENCODER
-    from unshaken.substitutions.words import segment
 
     def label(number: int | None) -> str:
         return label_names[number] if number is not None and number < len(label_names) else str(number)
@@ -186,14 +186,11 @@ def coloured_diff(
     text.append(f"{row.example_id} ", style="bold")
     alike = "" if similarity is None else f", {ENCODER} finds both texts {similarity:.0%} alike"
     text.append(f"{attack}: {label(row.prediction)} -> {label(row.adversarial_prediction)}{alike}\n", style="dim")
-    for column, original in enumerate(row.original):
-        words, end = segment(original), 0
-        for _, position, before, after in (swap for swap in row.swaps if swap[0] == column):
-            start, stop = words.spans[position]
-            text.append(original[end:start])
+    for column in range(len(row.original)):
+        for kept, before, after in changes(row, column):
+            text.append(kept)
             text.append(before, style="red strike")
-            text.append("→", style="dim")  # so that the change is seen without colours too
+            text.append("→" if before or after else "", style="dim")  # so that the change is seen without colours too
             text.append(after, style="bold green")
-            end = stop
-        text.append(original[end:] + "\n")
+        text.append("\n")
     return text

@@ -85,10 +85,6 @@ def remove_words(tokenizer: Any) -> Any:
     return rewrapped(tokenizer, Tokenizer.from_str(json.dumps(parts)))
 
 
-def has_words(tokenizer: Any) -> bool:
-    return any(token.endswith(MARK) for token in tokenizer.get_added_vocab())
-
-
 def blanks_are_pieces(backend: Tokenizer) -> bool:
     """Whether a blank that is left over beside an added token would become a token of its own."""
     return len(backend.encode("a ", add_special_tokens=False)) > len(backend.encode("a", add_special_tokens=False))

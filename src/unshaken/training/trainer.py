@@ -1,7 +1,7 @@
 """`RobustTrainer`: the stock Trainer with a defence for its objective.
 
-Only what a defence needs is overridden: the loss, the optimizer's parameters and the checkpoint's contents. Resume,
-DDP, FSDP, mixed precision, logging and callbacks are the stock Trainer's.
+Only what a defence needs is overridden: the loss, the optimizer's parameters, the order of rows and what is logged.
+Checkpoints are `SafeTrainer`'s; DDP, FSDP, mixed precision, the loop and callbacks are the stock Trainer's.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from unshaken.examples import Examples
 from unshaken.processes import Shard
 from unshaken.readers import Readers
 from unshaken.smoothing import settled_on_save
-from unshaken.tasks import table_examples
 from unshaken.training.arguments import RobustTrainingArguments
-from unshaken.training.collator import TextCollator, check_labels
+from unshaken.training.collator import TextCollator
 from unshaken.training.nested_state import load_tensors
 from unshaken.training.nonfinite import FiniteGuard, SolveWatch
 from unshaken.training.record import leave_record
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.sharding import replicated, shard_layers
-from unshaken.victims.hugging_face import label_names
+from unshaken.training.splits import read_splits
 
 DEFENCE_FILE = "defence.safetensors"
 
@@ -84,7 +83,7 @@ class RobustTrainer(SafeTrainer):
     ) -> None:
         defence = parse_defence(defence) if isinstance(defence, str) else defence
         selection_attack = None if selection_attack is None else find_attack(selection_attack)
-        train_dataset, eval_dataset = (_as_examples(data, model.config) for data in (train_dataset, eval_dataset))
+        train_dataset, eval_dataset = read_splits(train_dataset, eval_dataset, model.config, processing_class, reader)
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
             raise UnshakenError("selection_attack needs validation texts: pass an Examples split as eval_dataset")
         if args.label_smoothing_factor or kwargs.get("compute_loss_func") is not None:
@@ -94,22 +93,8 @@ class RobustTrainer(SafeTrainer):
             )
         num_labels = int(model.config.num_labels)
         self.reader = reader
-        if reader is not None:
-            if not isinstance(train_dataset, Examples):
-                raise UnshakenError("a reader reads texts: train on an Examples split, not on tokens")
-            train_dataset = reader.examples(train_dataset)
-            eval_dataset = reader.examples(eval_dataset) if isinstance(eval_dataset, Examples) else eval_dataset
-        for split in (train_dataset, eval_dataset):
-            if isinstance(split, Examples):
-                if processing_class is None:
-                    raise UnshakenError("training on Examples needs a tokenizer: pass processing_class=tokenizer")
-                check_labels(split.labels, num_labels, split.name)
-                data_collator = data_collator or TextCollator(processing_class, args.max_length)
-        if isinstance(train_dataset, Examples) and num_labels > 1 and len(set(train_dataset.labels)) < 2:
-            only = train_dataset.labels[0] if len(train_dataset) else None
-            raise UnshakenError(
-                f"{train_dataset.name} holds one class only ({only!r}): a classifier needs at least two to train on"
-            )
+        if data_collator is None and any(isinstance(split, Examples) for split in (train_dataset, eval_dataset)):
+            data_collator = TextCollator(processing_class, args.max_length)
         super().__init__(
             model=model,
             args=args,
@@ -338,14 +323,6 @@ class _DefenceCallback(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer.defence.zero_grad()
         self.trainer.defence.after_step(self.trainer.model)
-
-
-def _as_examples(data: Any, config: Any) -> Any:
-    """Raw texts as `Examples`; what is tokenised already, or is no table, is the stock Trainer's to read."""
-    columns = list(getattr(data, "column_names", getattr(data, "columns", ())))
-    if isinstance(data, Examples) or not columns or "input_ids" in columns:
-        return data
-    return table_examples(data, label_names=label_names(config) or None)
 
 
 def accuracy(prediction: Any) -> dict[str, float]:
