@@ -19,7 +19,10 @@ from unshaken.defences.swap import MOMENTUM
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.readers import KnownWords, parse
+from unshaken.substitutions import All, Typos
 from unshaken.substitutions.dictionary import Dictionary
+from unshaken.substitutions.words import segment
 
 WORDS = Dictionary(
     entries={"good": ["fine and great"], "bad": ["poor", "awful"], "film": ["movie"]}
@@ -76,6 +79,23 @@ def test_loss_and_gradients_are_those_of_the_worst_variant(wordpiece: bool, vari
     torch.testing.assert_close(parts["task"], F.cross_entropy(clean, step.labels))
     (F.cross_entropy(clean, step.labels) + 2.0 * penalty).backward()
     torch.testing.assert_close(found, gradients(model))
+
+
+def test_variants_are_read_part_by_part_as_whole_texts_are() -> None:
+    words = All((WORDS, Typos()), limit=4)
+    step = replace(wordpiece_step(), reader=parse("all", KnownWords.of(TEXTS, [WORDS])))
+    assert any(step.reader(text) != text for example in step.examples for text in typed(example, words))
+    defence = ready(SWAP(substitutions=words, rate=1.0), step.model, step.tokenizer)
+    found, _ = defence.encode(step, step.examples)
+    texts = [*(example.texts for example in step.examples), *defence.draw(step, step.examples)]
+    expected = step.encode(texts)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert any(recipe is not None for recipe in defence._recipes.values())  # otherwise both are one way
+
+
+def typed(example: Example, words: All) -> list[str]:
+    return [form for text in example.texts for forms in words.for_text(segment(text)) for form in forms]
 
 
 def test_the_choice_is_made_without_dropout() -> None:

@@ -111,8 +111,7 @@ class _Engine:
         """Results in the order in which they are finished."""
         if not examples:
             return
-        # A reader may change a word by what stands around it, so its texts are tokenised whole.
-        if isinstance(self.victim, ModelVictim) and self.victim.reader is None:
+        if isinstance(self.victim, ModelVictim):
             self._assembler = self.victim.assembler(len(examples[0].texts))
         self._spaces = Spaces(self.attack, self.victim, self.frozen, self._assembler)
         if not self._has_answered:

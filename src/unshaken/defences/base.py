@@ -14,7 +14,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,9 @@ from torch import Tensor, nn
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+
+if TYPE_CHECKING:
+    from unshaken.readers import Readers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class Step:
     examples: Sequence[Example] | None = None
     tokenizer: Any = None
     max_length: int = 128
-    reader: Callable[[str], str] | None = None
+    reader: Readers | None = None
     temperature: float = 1.0
     progress: float = 0.0
     backward: Callable[[Tensor], None] = field(default=lambda loss: loss.backward())
@@ -145,7 +148,7 @@ class Step:
         if self.tokenizer is None:
             raise UnshakenError("this defence rewrites texts and needs the tokenizer: pass processing_class=tokenizer")
         if self.reader is not None:
-            texts = [[self.reader(text) for text in row] for row in texts]
+            texts = [self.reader.texts(row) for row in texts]
         columns = list(zip(*texts, strict=True))
         encoded = self.tokenizer(
             *(list(column) for column in columns),

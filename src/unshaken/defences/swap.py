@@ -138,10 +138,10 @@ class SWAP(Defence):
         choices = self._choose(step, examples)
         columns, device = len(examples[0].texts), step.labels.device
         known = self._assembler
-        if known is None or not known.serves(step.tokenizer, columns, step.max_length):
-            self._assembler = known = TokenAssembler(step.tokenizer, columns, step.max_length)
+        if known is None or not known.serves(step.tokenizer, columns, step.max_length, step.reader):
+            self._assembler = known = TokenAssembler(step.tokenizer, columns, step.max_length, step.reader)
             self._recipes = {}
-        if not known.usable or step.tokenizer.padding_side != "right" or step.reader is not None:
+        if not known.usable or step.tokenizer.padding_side != "right":
             return step.encode([*(example.texts for example in examples), *self.draw(step, examples)]), choices
         wordings = [self._wording(example.texts) for example in examples]
         new = {wording.texts: wording for wording in wordings if wording.texts not in self._recipes}

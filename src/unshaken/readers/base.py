@@ -16,8 +16,10 @@ from unshaken.readers.known import KnownWords
 from unshaken.substitutions.base import content_hash
 
 FILE_NAME = "unshaken_reader.json"
-REMEMBERED = 2**16  # texts
+REMEMBERED = 2**16  # texts, and as many groups of forms
 ROUNDS = 8  # until nothing changes; two are enough for nearly all texts
+
+Forms = tuple[str, ...]  # what may stand in one place of a text, by turns
 
 
 class Reader(ABC):
@@ -26,13 +28,28 @@ class Reader(ABC):
     Attributes:
         name: In files and on command lines.
         knows: The substitution sets whose words it maps back, as far as it can.
+        word_local: Whether what stands between two blanks is always read by itself, so that a text may be cut before
+            any blank and read part by part. Where that holds for some texts only, `stays_apart` says for which.
     """
 
     name: ClassVar[str]
     knows: ClassVar[tuple[str, ...]] = ()
+    word_local: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, text: str) -> str: ...
+
+    def part(self, text: str) -> str:
+        """A part of a text whose parts stay apart."""
+        return self(text)
+
+    def stays_apart(self, parts: Sequence[Forms]) -> bool:
+        """Whether a text is read as its parts are, end to end, whichever forms of them are written.
+
+        Args:
+            parts: A text cut before blanks: what may stand in each part. All but the first begin with their blank.
+        """
+        return self.word_local
 
     def to_dict(self) -> dict[str, Any]:
         """Name and settings as JSON, but for the words, which readers of one model share."""
@@ -54,6 +71,7 @@ class Readers(Reader):
 
     parts: Sequence[Reader]
     _memory: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _groups: dict[tuple[int, Forms], Forms] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
@@ -81,6 +99,33 @@ class Readers(Reader):
             if text == before:
                 break
         return text
+
+    def apart(self, parts: Sequence[Forms]) -> list[Forms] | None:
+        """What each form of each part is read as, where that depends on no other part; None where it might.
+
+        All readers work on all parts in step, so every text that the forms make is followed through every round.
+        """
+        read = list(parts)
+        if any("" in forms for forms in read):  # what stands beside it would meet
+            return None
+        for _ in range(ROUNDS):
+            before = read
+            for number, part in enumerate(self.parts):
+                if not part.stays_apart(read):
+                    return None
+                read = [self._group(number, forms) for forms in read]
+            if read == before:
+                break
+        return read
+
+    def _group(self, number: int, forms: Forms) -> Forms:
+        found = self._groups.get((number, forms))
+        if found is None:
+            found = tuple(map(self.parts[number].part, forms))
+            if len(self._groups) >= REMEMBERED:
+                self._groups.clear()
+            self._groups[number, forms] = found
+        return found
 
     def texts(self, texts: Sequence[str]) -> tuple[str, ...]:
         return tuple(map(self, texts))

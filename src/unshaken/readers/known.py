@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -56,6 +57,40 @@ class KnownWords:
         """All letters of the words, for spelling."""
         own = {letter for word in self.counts for letter in word if letter.isalpha()}
         return "".join(sorted(own | set("abcdefghijklmnopqrstuvwxyz")))
+
+    def is_beginning(self, letters: str) -> bool:
+        """Whether a known word begins so."""
+        return self.longest_beginning(letters) == len(letters)
+
+    def is_ending(self, letters: str) -> bool:
+        """Whether a known word ends so."""
+        return self.longest_ending(letters) == len(letters)
+
+    def longest_beginning(self, word: str) -> int:
+        """The most letters of a word that a known word begins with, too."""
+        return _longest_shared(self._in_order, word)
+
+    def longest_ending(self, word: str) -> int:
+        return _longest_shared(self._backwards, word[::-1])
+
+    @cached_property
+    def _in_order(self) -> list[str]:
+        return sorted(self.words)
+
+    @cached_property
+    def _backwards(self) -> list[str]:
+        return sorted(word[::-1] for word in self.words)
+
+
+def _longest_shared(words: list[str], word: str) -> int:
+    """How many letters a word shares with the beginning of any of the words in order: its neighbours share most."""
+    at = bisect_left(words, word)
+    return max((_shared(word, other) for other in words[max(at - 1, 0) : at + 1]), default=0)
+
+
+def _shared(first: str, second: str) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def in_wordnet(word: str) -> bool:

@@ -32,6 +32,7 @@ class Leet(Reader):
 
     name: ClassVar[str] = "leet"
     knows: ClassVar[tuple[str, ...]] = ("leet",)
+    word_local: ClassVar[bool] = True
 
     known: KnownWords = field(default_factory=KnownWords, repr=False)
 

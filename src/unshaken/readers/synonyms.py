@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from unshaken.readers.base import Reader
+from unshaken.readers.base import Forms, Reader
 from unshaken.readers.known import KnownWords
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.words import segment
@@ -45,3 +45,6 @@ class Synonyms(Reader):
         words = segment(text)
         swaps = {at: self.codes[word.lower()] for at, word in enumerate(words) if word.lower() in self.codes}
         return words.replace(swaps) if swaps else text
+
+    def stays_apart(self, parts: Sequence[Forms]) -> bool:
+        return not any("<" in form for forms in parts for form in forms)  # markup may go on beyond a blank

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import regex  # type: ignore[import-untyped]
 
-from unshaken.readers.base import Reader
+from unshaken.readers.base import Forms, Reader
 from unshaken.substitutions.disguises import LOOKALIKES
 
 TAGS = 0xE0000  # where tag characters begin: each ASCII character again
@@ -44,17 +46,46 @@ class Unicode(Reader):
     def __call__(self, text: str) -> str:
         if text.isascii():
             return text
-        text = _TAGGED.sub(lambda found: "".join(chr(ord(tag) - TAGS) for tag in found[0] if tag != CANCEL), text)
-        for _ in range(4):  # what one step removes may let another compose
-            before = text
-            text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
-            text = unicodedata.normalize("NFKC", _MARKS.sub("", text))
-            if text == before:
-                break
-        latin = sum(_latin_letters(found[0]) for found in _LETTERS.finditer(text))
-        if 2 * latin > sum(map(str.isalpha, text)):
-            text = _LETTERS.sub(lambda found: _latin(found[0]), text)
-        return text
+        text = _normal(text)
+        return _in_latin(text) if _surplus(text) > 0 else text
+
+    def part(self, text: str) -> str:
+        return text if text.isascii() else _in_latin(_normal(text))
+
+    def stays_apart(self, parts: Sequence[Forms]) -> bool:
+        """Whether all forms are plain, or texts are mostly Latin even where each part is the least Latin it can be."""
+        return all(map(_are_ascii, parts)) or sum(map(_least_surplus, parts)) > 0
+
+
+def _normal(text: str) -> str:
+    """Without disguises but for letters of other scripts."""
+    text = _TAGGED.sub(lambda found: "".join(chr(ord(tag) - TAGS) for tag in found[0] if tag != CANCEL), text)
+    for _ in range(4):  # what one step removes may let another compose
+        before = text
+        text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
+        text = unicodedata.normalize("NFKC", _MARKS.sub("", text))
+        if text == before:
+            break
+    return text
+
+
+def _in_latin(text: str) -> str:
+    return str(_LETTERS.sub(lambda found: _latin(found[0]), text))
+
+
+def _surplus(text: str) -> int:
+    """How many more letters of a text are Latin than not; above 0 the text is mostly Latin."""
+    return 2 * sum(_latin_letters(found[0]) for found in _LETTERS.finditer(text)) - sum(map(str.isalpha, text))
+
+
+@lru_cache(maxsize=1 << 16)
+def _are_ascii(forms: Forms) -> bool:
+    return all(map(str.isascii, forms))
+
+
+@lru_cache(maxsize=1 << 16)
+def _least_surplus(forms: Forms) -> int:
+    return min(_surplus(_normal(form)) for form in forms)
 
 
 def _latin_letters(word: str) -> int:

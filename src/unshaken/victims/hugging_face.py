@@ -281,10 +281,11 @@ class ModelVictim(Victim):
     def assembler(self, columns: int) -> TokenAssembler:
         """Puts the tokens of wordings together for this victim. What it has learnt of words stays for the next run."""
         key = (columns, self.max_length, len(self.tokenizer))
-        if key not in self._assemblers:
+        known = self._assemblers.get(key)
+        if known is None or known.reader is not self.reader:
             # Where a worker runs the model, it tokenises too, and a tokenizer serves one thread at a time.
             tokenizer = copy.deepcopy(self.tokenizer) if self.runs_beside_python else self.tokenizer
-            self._assemblers = {key: TokenAssembler(tokenizer, columns, self.max_length)}
+            self._assemblers = {key: TokenAssembler(tokenizer, columns, self.max_length, self.reader)}
         return self._assemblers[key]
 
     def _sample(self) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unshaken.wordings.choices import PROBE, Array, Wordings
-from unshaken.wordings.cuts import AddedTokens, Column, cut, family_of
+from unshaken.wordings.cuts import AddedTokens, Column, PartReader, cut, family_of, read
 from unshaken.wordings.pool import EMPTY, PiecePool
 from unshaken.wordings.table import FIXED, SPECIAL, Recipe, Template, TokenTable
 
@@ -28,10 +28,12 @@ class TokenAssembler:
         tokenizer: Any Hugging Face tokenizer. `usable` says whether its texts can be put together from parts at all.
         columns: Texts of an example.
         max_length: Truncation length.
+        reader: What reads texts before the tokenizer does.
     """
 
-    def __init__(self, tokenizer: Any, columns: int, max_length: int) -> None:
+    def __init__(self, tokenizer: Any, columns: int, max_length: int, reader: PartReader | None = None) -> None:
         self.tokenizer = tokenizer
+        self.reader = reader
         self.columns = columns
         self.max_length = max_length
         self._family = family_of(tokenizer)
@@ -45,8 +47,9 @@ class TokenAssembler:
     def usable(self) -> bool:
         return self._family is not None and self._template is not None
 
-    def serves(self, tokenizer: Any, columns: int, max_length: int) -> bool:
-        return tokenizer is self.tokenizer and (columns, max_length) == (self.columns, self.max_length)
+    def serves(self, tokenizer: Any, columns: int, max_length: int, reader: PartReader | None = None) -> bool:
+        same = tokenizer is self.tokenizer and reader is self.reader
+        return same and (columns, max_length) == (self.columns, self.max_length)
 
     @property
     def pad(self) -> tuple[int, int]:
@@ -81,16 +84,15 @@ class TokenAssembler:
         """A recipe for each example, with two calls of the tokenizer for all; None where texts must stay whole."""
         if not self.usable:
             return [None] * len(examples)
-        assert self._family is not None
         if len(self._pool) > REMEMBERED:
             self._pool = self._new_pool()
-        made = [cut(example, self._family, self._added) for example in examples]
+        made = [self._cut(example) for example in examples]
         parts = [column for columns in made for column in columns or ()]
         self._pool.learn(
             (string for column in parts for string in (*column.fixed, column.tail)),
             (forms for column in parts for forms in column.choices),
         )
-        whole = self.whole([example.texts for example in examples])
+        whole = self.whole(self._read([example.texts for example in examples]))
         wrong = {
             number
             for number, (columns, encoding) in enumerate(zip(made, whole, strict=True))
@@ -103,6 +105,21 @@ class TokenAssembler:
             None if number in wrong or columns is None else self._recipe(example, columns, lengths)
             for number, (example, columns) in enumerate(zip(examples, made, strict=True))
         ]
+
+    def _cut(self, example: Wordings) -> list[Column] | None:
+        assert self._family is not None
+        if self.reader is None:
+            return cut(example, self._family, self._added)
+        columns = []
+        for column in cut(example, "blanks", self._added) or ():
+            found = read(column, self.reader, self._added)
+            if found is None:
+                return None
+            columns.append(found)
+        return columns or None
+
+    def _read(self, texts: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+        return texts if self.reader is None else [self.reader.texts(row) for row in texts]
 
     def table(self, recipes: Sequence[Recipe], device: torch.device | str = "cpu") -> TokenTable:
         assert self._template is not None
@@ -133,7 +150,7 @@ class TokenAssembler:
             for row, example in enumerate(examples[number] for number in owner)
             if not known[owner[row]]
         ]
-        columns = [list(column) for column in zip(*(texts for _, texts in others), strict=True)]
+        columns = [list(column) for column in zip(*self._read([texts for _, texts in others]), strict=True)]
         whole = self.tokenizer(*columns, truncation=True, max_length=self.max_length) if others else {"input_ids": []}
         own, chosen = torch.from_numpy(owner), torch.from_numpy(padded[:, : table.places])
         lengths = table.row_lengths(own, chosen)
@@ -214,7 +231,7 @@ class TokenAssembler:
         texts = [examples[number].write(np.full(len(examples[number]), choice)) for number, _, choice in tried]
         return {
             number
-            for (number, columns, choice), encoding in zip(tried, self.whole(texts), strict=True)
+            for (number, columns, choice), encoding in zip(tried, self.whole(self._read(texts)), strict=True)
             if self._joined(columns, choice) != encoding.ids
         }
 

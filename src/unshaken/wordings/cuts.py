@@ -6,6 +6,9 @@
   follows it, so a text may be cut before a single blank. A part then holds its blank, its word and whatever clings to
   it.
 * Any other tokenizer is not cut at all.
+
+Where a reader stands before the tokenizer, texts are cut before single blanks whatever the tokenizer, and each part is
+read once, if the reader can tell that the parts of a text never meet.
 """
 
 from __future__ import annotations
@@ -13,14 +16,22 @@ from __future__ import annotations
 import json
 import string
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from unshaken.wordings.choices import Wordings
 
 Family = Literal["separators", "blanks"]
+
+
+class PartReader(Protocol):
+    """What reads texts before the tokenizer, as `unshaken.readers.Readers` does."""
+
+    def texts(self, texts: Sequence[str]) -> tuple[str, ...]: ...
+
+    def apart(self, parts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]] | None: ...
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,28 @@ def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] 
             return None
         columns.append(made)
     return columns
+
+
+def read(column: Column, reader: PartReader, added: AddedTokens) -> Column | None:
+    """A column cut before blanks with its parts read; None where the reading of one may depend on another."""
+    parts = [part for before, forms in zip(column.fixed, column.choices, strict=True) for part in ((before,), forms)]
+    parts.append((column.tail,))
+    filled = [at for at, forms in enumerate(parts) if forms != ("",)]
+    found = reader.apart([parts[at] for at in filled])
+    if found is None or not _are_whole_parts(found):
+        return None
+    for at, forms in zip(filled, found, strict=True):
+        before, after = "".join(parts[at]), "".join(forms)
+        if before != after and any(start in after and start not in before for start in added.starts):
+            return None  # reading has made what may be a special token
+        parts[at] = forms
+    return Column(tuple(own[0] for own in parts[:-1:2]), tuple(parts[1::2]), parts[-1][0])
+
+
+def _are_whole_parts(parts: Sequence[tuple[str, ...]]) -> bool:
+    """Whether each part but the first still begins with one blank, and no part ends with white space."""
+    begin = all(_is_cut(form + "x", 0) for forms in parts[1:] for form in forms)
+    return begin and not any(form[-1:].isspace() for forms in parts[:-1] for form in forms)
 
 
 def _places(wordings: Wordings, column: int) -> Iterator[tuple[int, int, tuple[str, ...]]]:
