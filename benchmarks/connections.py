@@ -129,13 +129,13 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def bars(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The default connection (Anderson 3, implicit) beside plain, each eager and captured, as ratios to eager plain.
 
-    Two settings: the batch that is asked for in float32, where launching kernels costs more than running them, and 256
-    texts in bfloat16, where memory does. Every repeat times all four in turn.
+    Two settings, unless others are asked for: 32 texts in float32, where launching kernels costs more than running
+    them, and 256 in bfloat16, where memory does. Every repeat times all four in turn.
     """
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     plain = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
     rows = []
-    for size, bf16 in ((arguments.batch, arguments.bf16), (256, True)):
+    for size, bf16 in [setting_of(text) for text in arguments.settings]:
         setting = argparse.Namespace(**{**vars(arguments), "batch": size, "bf16": bf16})
         batch = batch_of(tokenizer, texts_of(setting), setting)
         connection = Connection(form="layer")
@@ -174,6 +174,12 @@ def bars(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def setting_of(text: str) -> tuple[int, bool]:
+    """ "256:bf16" as (256, True)."""
+    size, _, precision = text.partition(":")
+    return int(size), precision == "bf16"
+
+
 def compare_gradients(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Cosines with a converged backward solve at the same solution (Anderson 3), in both forms."""
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
@@ -195,6 +201,7 @@ def main() -> None:
     options.add_argument("--layers", nargs="+", default=["all"])
     options.add_argument("--gradients", action="store_true", help="quality of gradients instead of cost")
     options.add_argument("--bars", action="store_true", help="the default connection, eager and captured")
+    options.add_argument("--settings", nargs="+", default=["32:fp32", "256:bf16"], help="batches of --bars")
     arguments = options.parse_args()
     prepare(arguments)
     if arguments.bars:

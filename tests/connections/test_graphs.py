@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unshaken import Connection, connect
 from unshaken.connections import captured
-from unshaken.connections.graphs import Awaited, can_be_held
+from unshaken.connections.graphs import Awaited, Captured, Pass, can_be_held
 from unshaken.solvers import Anderson
 from unshaken.solvers.base import looking_later
 
@@ -24,6 +24,10 @@ on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), rea
 
 def connected(**settings: Any) -> Any:
     return connect(tiny("bert"), Connection(solver=Anderson(steps=3), **settings))
+
+
+def autocast(dtype: torch.dtype | None) -> Any:
+    return torch.autocast("cuda", dtype=dtype, enabled=dtype is not None)
 
 
 def gradients(model: Any) -> list[Tensor]:
@@ -40,15 +44,59 @@ def test_on_a_cpu_nothing_changes():
     assert "forward" not in vars(model)
 
 
-def test_neither_autocast_nor_hooks_are_held_by_a_graph():
-    """Autocast's casts of weights are freed when it is left: on a GPU a graph that read them was an illegal access."""
+def test_a_forward_that_was_wrapped_before_is_there_again_after():
+    """Mixed precision wraps a model's forward, and the wrapper must outlive the graphs."""
+    model, batch = connected(), tokens()
+    own, calls = model.forward, []
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return own(*args, **kwargs)
+
+    model.forward = wrapper
+    runner = Captured(model)
+    for _ in range(2):
+        with runner.standing_in():
+            model(**batch)
+        assert model.forward is wrapper
+    assert len(calls) == runner.eager == 2
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_pass_reads_no_cast_of_weights_that_autocast_keeps_and_leaves_none(wrapped: bool) -> None:
+    """They are freed when autocast is left: on a GPU a graph that read them was an illegal access."""
+    model, batch = connected(), tokens()
+    forward = model.forward
+    if wrapped:  # as mixed precision does it: the pass enters autocast itself, inside another one
+        forward = torch.autocast("cpu", dtype=torch.bfloat16)(forward)
+    once = Pass(model, forward, tuple(batch), None if wrapped else torch.bfloat16)
+
+    def double_the_weights() -> None:
+        with torch.no_grad():
+            for layer in model.bert.encoder.layer:
+                layer.output.dense.weight.mul_(2)
+
+    double_the_weights()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model(**batch).logits
+    with torch.no_grad():
+        for layer in model.bert.encoder.layer:
+            layer.output.dense.weight.div_(2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        first = model(**batch).logits  # keeps casts of the weights as they are now
+        double_the_weights()
+        assert torch.equal(model(**batch).logits, first)  # and uses them, which is what a graph must not do
+        diverged, *outputs = once(*batch.values())
+        assert torch.equal(once.packed(tuple(outputs)).logits, expected)
+        assert not diverged
+        torch.clear_autocast_cache()
+        once(*batch.values())
+        double_the_weights()
+        assert not torch.equal(model(**batch).logits, expected)
+
+
+def test_what_hooks_look_into_is_not_held_by_a_graph():
     model = connected()
-    assert can_be_held(model)
-    torch.set_autocast_enabled("cuda", True)
-    try:
-        assert not can_be_held(model)
-    finally:
-        torch.set_autocast_enabled("cuda", False)
     hook = model.bert.encoder.layer[0].register_forward_hook(lambda *_: None)
     assert not can_be_held(model)
     hook.remove()
@@ -125,23 +173,55 @@ def test_gradients_that_a_replay_would_write_over_are_copied_first():
 class TestOnAGPU:
     pytestmark = on_gpu
 
+    @pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.float16])
     @pytest.mark.parametrize("connection", [None, Connection(), Connection(form="increment"), Connection.ex_bert()])
-    def test_replays_give_what_eager_passes_give(self, connection: Connection | None) -> None:
+    def test_replays_give_what_eager_passes_give(self, connection: Connection | None, dtype: Any) -> None:
         model = tiny("bert").cuda()
         if connection is not None:
             connect(model, connection)
         batches = [{name: value.cuda() for name, value in tokens(seed=seed).items()} for seed in range(4)]
-        with torch.no_grad():
-            expected = [model(**batch).logits for batch in batches]
-            with captured(model) as runner:
-                found = [model(**batch).logits for batch in batches]
+        expected, found = [], []
+        for batch in batches:  # autocast is left after every pass, and its casts are freed
+            with torch.no_grad(), autocast(dtype):
+                expected.append(model(**batch).logits)
+        with captured(model) as runner:
+            for batch in batches:
+                with torch.no_grad(), autocast(dtype):
+                    found.append(model(**batch).logits)
+                torch.randn(1000, 1000, device="cuda")  # writes to whatever is free by now
         assert runner.replays == 3
+        near = {"rtol": 1e-4, "atol": 1e-5} if dtype is None else {"rtol": 0.05, "atol": 0.05}
         for ours, theirs in zip(found, expected, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(ours, theirs, **near)
+
+    @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+    def test_graphs_of_several_shapes_share_memory_and_see_weights_that_are_trained(self, dtype: Any) -> None:
+        plain = connected().cuda()
+        ours = copy.deepcopy(plain)
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.05) for model in (plain, ours)]
+        batches = [{name: value.cuda() for name, value in tokens(length=length).items()} for length in (9, 20, 40)]
+        with captured(ours) as runner:
+            for step in range(9):
+                losses = []
+                for model, optimizer in zip((plain, ours), optimizers, strict=True):
+                    optimizer.zero_grad()
+                    with autocast(dtype):
+                        loss = model(**batches[step % 3], labels=LABELS.cuda()).loss
+                    loss.backward()
+                    optimizer.step()
+                    with torch.no_grad(), autocast(dtype):
+                        answer = model(**batches[(step + 1) % 3]).logits
+                    losses.append((float(loss.detach()), answer.float().cpu()))
+                assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-3 if dtype is None else 0.1)
+                torch.testing.assert_close(losses[1][1], losses[0][1], rtol=0.1, atol=1e-2 if dtype is None else 0.2)
+        assert runner.replays == 12
 
     @pytest.mark.parametrize("connection", [None, Connection(), Connection.im_bert(gradient="implicit")])
     @pytest.mark.parametrize("zero", [True, False])
-    def test_training_steps_give_the_same_gradients(self, connection: Connection | None, zero: bool) -> None:
+    @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+    def test_training_steps_give_the_same_gradients(
+        self, connection: Connection | None, zero: bool, dtype: Any
+    ) -> None:
         plain = tiny("bert").cuda()
         if connection is not None:
             connect(plain, connection)
@@ -153,9 +233,15 @@ class TestOnAGPU:
                 for model in (plain, ours):
                     if zero:
                         model.zero_grad()
-                    model(**batch, labels=labels).loss.backward()
-                for a, b in zip(gradients(ours), gradients(plain), strict=True):
-                    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+                    with autocast(dtype):
+                        loss = model(**batch, labels=labels).loss
+                    loss.backward()
+                if dtype is None:
+                    for a, b in zip(gradients(ours), gradients(plain), strict=True):
+                        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+                else:
+                    a, b = (torch.cat([part.flatten() for part in gradients(model)]) for model in (ours, plain))
+                    assert torch.cosine_similarity(a, b, dim=0) > 0.95
         if connection is None or connection.solver.name == "anderson":
             assert runner.replays == 3
 

@@ -87,6 +87,20 @@ def weights(trainer: RobustTrainer) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in trainer.model.named_parameters()}
 
 
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}], ids=str)
+def test_cuda_graphs_change_nothing_on_a_cpu_and_leave_the_model_as_it_was(tmp_path, tokenizer, precision):
+    trainers = [
+        train(
+            tmp_path / str(graphs), tokenizer, model=connect(network(), Connection()), cuda_graphs=graphs, **precision
+        )
+        for graphs in (False, True)
+    ]
+    for name, weight in weights(trainers[0]).items():
+        assert torch.equal(weights(trainers[1])[name], weight), name
+    assert trainers[1]._graphs.eager == trainers[1].state.global_step
+    assert vars(trainers[1].model).get("forward") is not trainers[1]._graphs
+
+
 @pytest.mark.parametrize("connection", [None, Connection.im_bert(), Connection(solver=Anderson(steps=2))], ids=str)
 def test_it_learns_and_keeps_the_checkpoint_of_lowest_validation_loss(tmp_path, tokenizer, connection):
     model = network() if connection is None else connect(network(), connection)

@@ -50,6 +50,34 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Any, tokenizer:
         torch.testing.assert_close(weights(resumed)[name], weight, rtol=0, atol=0, msg=name)
 
 
+@pytest.mark.parametrize("precision", [{}, {"fp16": True}, {"bf16": True}], ids=str)
+@pytest.mark.parametrize("connected", [False, True])
+def test_training_by_graphs_is_training(tmp_path: Any, tokenizer: Any, precision: Any, connected: bool) -> None:
+    trainers = []
+    for graphs in (False, True):
+        model = connect(network(), Connection(solver=Anderson(steps=3))) if connected else network()
+        settings = {"num_train_epochs": 4, "learning_rate": 1e-3, "cuda_graphs": graphs, **precision, **ON_GPU}
+        trainers.append(train(tmp_path / str(graphs), tokenizer, model=model, **settings))
+    eager, replayed = trainers
+    assert replayed._graphs.replays > replayed._graphs.eager
+    assert "forward" not in vars(replayed.model) or replayed.model.forward is not replayed._graphs
+    for name, weight in weights(eager).items():
+        near = {"rtol": 1e-2, "atol": 1e-4} if not precision else {"rtol": 0.1, "atol": 5e-3}
+        torch.testing.assert_close(
+            weights(replayed)[name], weight, msg=lambda text, name=name: f"{name}: {text}", **near
+        )
+
+
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}], ids=str)
+def test_a_resumed_run_by_graphs_goes_on(tmp_path: Any, tokenizer: Any, precision: Any) -> None:
+    settings = {"save_strategy": "steps", "save_steps": 2, "cuda_graphs": True, "num_train_epochs": 2, **precision}
+    train(tmp_path / "whole", tokenizer, model=implicit(), save_total_limit=None, **settings, **ON_GPU)
+    checkpoint = str(tmp_path / "whole" / "checkpoint-2")
+    resumed = train(tmp_path / "again", tokenizer, model=implicit(), resume=checkpoint, **settings, **ON_GPU)
+    assert all(torch.isfinite(weight).all() for weight in weights(resumed).values())
+    assert resumed._graphs.replays > 0
+
+
 def test_equal_runs_give_equal_bytes(tmp_path: Any, tokenizer: Any) -> None:
     from unshaken.training.determinism import make_deterministic
 

@@ -10,7 +10,7 @@ from unshaken.connections.backbones import BACKBONES
 from unshaken.connections.checks import check
 from unshaken.connections.connection import Connection
 from unshaken.connections.gradients import GRADIENTS, Detached, Implicit, Phantom, Unrolled
-from unshaken.connections.graphs import captured
+from unshaken.connections.graphs import Captured, captured
 from unshaken.connections.layer import SolveRecord
 from unshaken.connections.surgery import connect, connection_of, disconnect, solve_records
 from unshaken.errors import UnshakenError
@@ -66,6 +66,7 @@ __all__ = [
     "BACKBONES",
     "CONNECTIONS",
     "GRADIENTS",
+    "Captured",
     "Connection",
     "Detached",
     "Implicit",

@@ -1,7 +1,7 @@
 """A model's passes as CUDA graphs: a solve is many small kernels, and launching them takes longer than running them.
 
 A graph is kept for each shape of the inputs, one for inference and one for training. Whatever a graph cannot hold runs
-as it always did: the CPU, autocast, hooks, gradients at the inputs, several processes, a solve that diverges.
+as it always did: the CPU, hooks, gradients at the inputs, several processes, a solve that diverges.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unshaken.connections.layer import ConnectedLayer, SolveRecord
 from unshaken.solvers.base import looking_later
 from unshaken.word_gradients import are_wanted
 
 _log = logging.getLogger(__name__)
+_CUDA = "cuda"
 _BY_TOKEN = ("input_ids", "attention_mask", "token_type_ids")
 Inputs = dict[str, Tensor]
 
@@ -40,24 +42,35 @@ def captured(model: Any, *, limit: int = 32, bucket: int = 16) -> Iterator[Captu
         >>> with captured(model):
         ...     logits = model(**batch).logits
     """
-    runner = Captured(model, limit=limit, bucket=bucket)
-    model.forward = runner
-    try:
+    with Captured(model, limit=limit, bucket=bucket).standing_in() as runner:
         yield runner
-    finally:
-        del model.forward
 
 
 class Captured:
     """Stands in for a model's forward. `replays` and `eager` count what was done."""
 
-    def __init__(self, model: Any, *, limit: int, bucket: int) -> None:
+    def __init__(self, model: Any, *, limit: int = 32, bucket: int = 16) -> None:
         self.model, self.limit, self.bucket = model, limit, bucket
         self.forward: Callable[..., Any] = model.forward
         self.replays = self.eager = 0
         self._graphs: dict[Any, _Inference | _Training | None] = {}  # None: seen once, or not to be captured
         self._refused: set[Any] = set()
+        self._pools: dict[bool, Any] = {}  # whether it trains -> the memory that all graphs of the kind share
+        self._awaited = Awaited(model)
+
+    @contextlib.contextmanager
+    def standing_in(self) -> Iterator[Captured]:
+        """Open for a while, and again later: the graphs are kept."""
+        before = vars(self.model).get("forward")  # mixed precision may have wrapped it already
+        self.forward = self.model.forward
         functools.update_wrapper(self, self.forward)
+        self.model.forward = self
+        try:
+            yield self
+        finally:
+            del self.model.forward
+            if before is not None:
+                self.model.forward = before
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not args and self.can_capture(kwargs):
@@ -95,29 +108,39 @@ class Captured:
         trains = torch.is_grad_enabled()
         shapes = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
         weights = tuple((weight.data_ptr(), weight.requires_grad) for weight in self.model.parameters())
-        key = (shapes, trains, self.model.training, are_wanted(), hash(weights))
+        key = (shapes, trains, self.model.training, are_wanted(), autocast_dtype(_CUDA), hash(weights))
         if key not in self._graphs:  # the first time it runs eagerly: odd last batches are not worth a graph
             self._graphs[key] = None
         elif self._graphs[key] is None and key not in self._refused:
             made = sum(graph is not None for graph in self._graphs.values())
-            kind = _Training if trains else _Inference
             try:
-                self._graphs[key] = kind(self.model, self.forward, inputs) if made < self.limit else None
+                self._graphs[key] = self._new_graph(inputs, trains) if made < self.limit else None
             except Exception as error:  # what cannot be captured can still be run
                 _log.warning("no CUDA graph for this pass, which runs eagerly: %s", error)
             if self._graphs[key] is None:
                 self._refused.add(key)
         return self._graphs[key]
 
+    def _new_graph(self, inputs: Inputs, trains: bool) -> _Inference | _Training:
+        made = Pass(self.model, self.forward, tuple(inputs), autocast_dtype(_CUDA))
+        if trains not in self._pools:
+            self._pools[trains] = torch.cuda.graph_pool_handle()
+        # One graph of a kind runs at a time, so they share their memory: inference copies what it returns, and training
+        # waits for the backward pass of whichever came last.
+        if trains:
+            return _Training(made, inputs, self._pools[trains], self._awaited)
+        return _Inference(made, inputs, self._pools[trains])
+
 
 def can_be_held(model: nn.Module) -> bool:
-    """Whether a graph could hold a pass of this model now.
-
-    Autocast keeps casts of weights until it is left: a graph that read one would read memory that is free by then.
-    """
+    """Whether a graph could hold a pass of this model now."""
     is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-    is_autocast = torch.is_autocast_enabled("cuda")
-    return not is_shared and not is_autocast and not any(_is_watched(module) for module in model.modules())
+    return not is_shared and not any(_is_watched(module) for module in model.modules())
+
+
+def autocast_dtype(device: str) -> torch.dtype | None:
+    """What autocast makes of float32 now; None where it is off."""
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
 def _is_watched(module: nn.Module) -> bool:
@@ -125,37 +148,60 @@ def _is_watched(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
-class _Pass(nn.Module):
-    """One pass as a function of tensors: (inputs) -> (whether a solve diverged, outputs)."""
+@contextlib.contextmanager
+def _casts_of_its_own() -> Iterator[None]:
+    """Whoever enters autocast inside finds no cast of a weight that was made outside, and leaves none."""
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
 
-    def __init__(self, model: nn.Module, forward: Callable[..., Any], names: tuple[str, ...]) -> None:
+
+class Pass(nn.Module):
+    """One pass as a function of tensors, autocast to `dtype` included: (inputs) -> (whether a solve diverged, outputs).
+
+    Autocast keeps casts of weights until it is left. A graph must not read one that was made before it, which is memory
+    that is free by the next replay and holds the weights of before, nor leave one of its own to others.
+    """
+
+    def __init__(
+        self, model: nn.Module, forward: Callable[..., Any], names: tuple[str, ...], dtype: torch.dtype | None
+    ) -> None:
         super().__init__()
-        self.model, self.run, self.names = model, forward, names
+        self.model, self.run, self.names, self.dtype = model, forward, names, dtype
         self.training = model.training
         self.kind: type[Any] = dict
         self.outputs: tuple[str, ...] = ()
+        self.records: list[tuple[ConnectedLayer, dict[str, SolveRecord]]] = []
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        with looking_later() as flags:
+        device = tensors[0].device.type
+        precision = torch.autocast(device, dtype=self.dtype, enabled=self.dtype is not None)
+        with _casts_of_its_own(), looking_later() as flags, precision:
             output = self.run(**dict(zip(self.names, tensors, strict=True)))
+        layers = [layer for layer in self.model.modules() if isinstance(layer, ConnectedLayer)]
+        self.records = [(layer, layer.solve_records) for layer in layers]
         self.kind, self.outputs = type(output), tuple(output.keys())
         diverged = torch.cat(flags).any() if flags else tensors[0].new_zeros((), dtype=torch.bool)
         return diverged, *output.values()
 
     def packed(self, tensors: tuple[Tensor, ...]) -> Any:
+        for layer, records in self.records:  # their tensors are the graph's, which a replay has written anew
+            layer.solve_records = records
         return self.kind(**dict(zip(self.outputs, tensors, strict=True)))
 
 
 class _Inference:
     """A forward pass without gradients as one graph."""
 
-    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs) -> None:
-        self.made = _Pass(model, forward, tuple(inputs))
+    def __init__(self, made: Pass, inputs: Inputs, pool: Any) -> None:
+        self.made = made
         self.inputs = tuple(value.clone() for value in inputs.values())
         with torch.inference_mode(False), torch.no_grad():
-            self._capture()
+            self._capture(pool)
 
-    def _capture(self) -> None:
+    def _capture(self, pool: Any) -> None:
         current = torch.cuda.current_stream()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(current)
@@ -164,7 +210,7 @@ class _Inference:
                 self.made(*self.inputs)
         current.wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, pool=pool):
             self.results = self.made(*self.inputs)
 
     def __call__(self, inputs: Inputs) -> Any:
@@ -179,17 +225,18 @@ class _Inference:
 class _Training:
     """A forward pass and its backward pass as two graphs, joined by autograd."""
 
-    def __init__(self, model: Any, forward: Callable[..., Any], inputs: Inputs) -> None:
-        self.made = _Pass(model, forward, tuple(inputs))
+    def __init__(self, made: Pass, inputs: Inputs, pool: Any, awaited: Awaited) -> None:
+        self.made, self.awaited = made, awaited
         samples = tuple(value.clone() for value in inputs.values())
-        with warnings.catch_warnings():  # torch's own warm-up runs on another stream, and says so
+        # Backward runs outside of autocast, as it does in a training loop; the pass itself enters it.
+        with warnings.catch_warnings(), torch.autocast(_CUDA, enabled=False):
+            # torch's own warm-up runs on another stream, and says so
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
-            self.run: Any = torch.cuda.make_graphed_callables(self.made, samples, allow_unused_input=True)
-        self.awaited = Awaited(model)
+            self.run: Any = torch.cuda.make_graphed_callables(made, samples, allow_unused_input=True, pool=pool)
 
     def __call__(self, inputs: Inputs) -> Any:
         if self.awaited:
-            return None  # the last pass still waits for its backward pass, which needs the memory of this graph
+            return None  # a pass still waits for its backward pass, which needs the memory that graphs share
         diverged, *outputs = self.run(*inputs.values())
         if bool(diverged):
             return None
@@ -225,4 +272,4 @@ class Awaited:
 
     def _ends(self, gradients: tuple[Tensor | None, ...], _: Any) -> None:
         self.is_due = False
-        self.owned = {gradient.data_ptr() for gradient in gradients if gradient is not None}
+        self.owned |= {gradient.data_ptr() for gradient in gradients if gradient is not None}

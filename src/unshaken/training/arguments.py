@@ -29,6 +29,13 @@ class RobustTrainingArguments(TrainingArguments):
             "'skip' the batch and go on."
         },
     )
+    cuda_graphs: bool = field(
+        default=False,
+        metadata={
+            "help": "Replay training steps as CUDA graphs, which takes the cost of launching kernels off connected "
+            "models; what a graph cannot hold runs as always. Dropout is drawn in another order then."
+        },
+    )
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
     save_strategy: str = field(default="epoch", metadata={"help": "When to save: no, steps, epoch or best."})
     load_best_model_at_end: bool = field(default=True, metadata={"help": "End with the best checkpoint."})

@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 
 from unshaken.attacks import Attack, Victim, find_attack
 from unshaken.attention import attention_for_any_shape
-from unshaken.connections import connection_of, solve_records
+from unshaken.connections import Captured, connection_of, solve_records
 from unshaken.defences import Defence, Standard, release
 from unshaken.defences import parse as parse_defence
 from unshaken.defences.base import Step
@@ -121,6 +121,7 @@ class RobustTrainer(SafeTrainer):
         self._rows_in_step = 0
         self._guard, self._solves = FiniteGuard(self), SolveWatch()
         self._is_connected = connection_of(model) is not None
+        self._graphs: Captured | None = None
         self.add_callback(_DefenceCallback(self))
 
     # ------------------------------------------------------------------------------------------------ the objective
@@ -176,7 +177,7 @@ class RobustTrainer(SafeTrainer):
         self.accelerator.backward(loss * self._weight(step.labels) / self.current_gradient_accumulation_steps)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        with attention_for_any_shape(self.args.device):
+        with attention_for_any_shape(self.args.device), self._captured():
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         if self._is_connected:
             self._solves.look(self.model, self.state.global_step + 1)
@@ -189,6 +190,14 @@ class RobustTrainer(SafeTrainer):
                         parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
             self._guard.check_gradients([*self.model.named_parameters(), *self.defence.named_parameters("defence")])
         return loss
+
+    def _captured(self) -> contextlib.AbstractContextManager[Any]:
+        """While open, the model replays CUDA graphs where that was asked for."""
+        if not self.args.cuda_graphs or self.args.n_gpu > 1:  # several GPUs of one process get copies of the model
+            return contextlib.nullcontext()
+        if self._graphs is None:
+            self._graphs = Captured(self.model)
+        return self._graphs.standing_in()
 
     # --------------------------------------------------------------------------------------- sampling and selection
 
