@@ -14,6 +14,13 @@ settings.register_profile("without-clock", deadline=None)  # no test asserts a t
 settings.load_profile("without-clock")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts, kills and waits for processes is `full`, so that `make test` leaves it out."""
+    for item in items:
+        if item.path.parent.name in ("kills", "distributed") or item.get_closest_marker("dist"):
+            item.add_marker("full")
+
+
 @pytest.fixture(scope="session")
 def make_tiny(tmp_path_factory) -> Callable[..., str]:
     """Saves a random two-layer BERT with MiniLM's tokenizer; options go into its configuration."""

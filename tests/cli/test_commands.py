@@ -109,6 +109,7 @@ def test_train_writes_a_model_a_record_a_card_and_a_report(monkeypatch, capsys, 
     assert list((tmp_path / "attacked").rglob("*.jsonl"))
 
 
+@pytest.mark.full
 def test_a_resumed_training_ends_like_an_uninterrupted_one(monkeypatch, capsys, tiny, reviews, tmp_path):
     def train(out: Path, *extra: object) -> int:
         common = ["train", "--task", reviews, "--model", tiny, "--out", out, "--cpu", "--epochs", 2, "--batch-size", 4]
@@ -126,6 +127,7 @@ def test_a_resumed_training_ends_like_an_uninterrupted_one(monkeypatch, capsys, 
     assert weights[0] == weights[1]
 
 
+@pytest.mark.full
 def test_doctor_measures_every_layer(monkeypatch, capsys, tiny, tmp_path):
     code, out, err = run(monkeypatch, capsys, "doctor", tiny, "--out", tmp_path / "doctor")
     assert code == 0, err

@@ -95,6 +95,7 @@ def test_what_ships_comes_first_and_what_is_broken_says_so(package: Path) -> Non
         names.lookup("attack", "owns", ATTACKS)
 
 
+@pytest.mark.full
 def test_paths_without_a_dot_name_a_module_of_this_folder(package: Path) -> None:
     """The installed command does not have the working folder on its path; `mine:Cls` finds it all the same."""
     program = (
@@ -171,6 +172,7 @@ def test_entries_of_others_are_shown_not_obeyed() -> None:
     assert citations.bibtex(["@misc{x, title = {\x1b[2J}}", "no-such-key"]) == ["@misc{x, title = {\\x1b[2J}}"]
 
 
+@pytest.mark.full
 def test_cite_prints_the_papers_of_a_model(unshaken: Any, tmp_path: Path) -> None:
     record("freelb", defence=[{"name": "FreeLB"}]).save(tmp_path)
     _, out, _ = unshaken("cite", tmp_path)

@@ -171,6 +171,7 @@ def test_a_head_for_other_classes_is_replaced_and_said(command, model_folder, tm
 
 
 @pytest.mark.parametrize("change", ["weights", "tokenizer", "config"])
+@pytest.mark.full
 def test_a_run_goes_on_from_its_own_base_model_only(change, command, model_folder, tmp_path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", 24)
     words = ["train", "--task", rows, "--epochs", "1", "--cpu", "--max-length", "16", "--out", tmp_path / "out"]
