@@ -20,7 +20,7 @@ demo: $(VENV)/.done-demo,report
 
 # The site, in site/; a link that leads nowhere is an error.
 docs: $(VENV)/.done-docs
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 test: $(VENV)/.done-test
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu and not full"

@@ -26,7 +26,6 @@ from unshaken.victims import Reading
 LABELS = ("safe", "injection")
 LONGEST = 60  # words of a prompt: short ones are quick, and nothing of them is cut off
 PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "scan-a-guard.md"
-BEGIN, END = "<!-- begin: examples/guard_before_and_after.py -->", "<!-- end -->"
 
 
 def folder_of(package: str) -> Path:
@@ -63,9 +62,12 @@ def texts(count: int) -> tuple[Examples, list[str]]:
 
 
 def before_and_after(victim: Victim, examples: Examples, others: list[str], **options: object) -> list[ScanResult]:
-    """The same scan twice: of the victim alone, and behind all readers, which know the words of other texts."""
+    """The same scan twice: of the victim alone, and behind all readers, which know the words of other texts.
+
+    The class that is protected is the second one.
+    """
     reader = parse("all", KnownWords.of(others))
-    return [scan(one, examples, protect="injection", **options) for one in (victim, Reading(victim, reader))]
+    return [scan(one, examples, protect=1, **options) for one in (victim, Reading(victim, reader))]
 
 
 def table(before: ScanResult, after: ScanResult) -> str:
@@ -88,6 +90,14 @@ def table(before: ScanResult, after: ScanResult) -> str:
     return "\n".join([*head, *body])
 
 
+def put(found: str, script: str) -> None:
+    """The table in the page, between the marks of a script."""
+    begin, end = f"<!-- begin: examples/{script} -->", "<!-- end -->"
+    old = PAGE.read_text(encoding="utf-8")
+    block = f"{begin}\n{found}\n{end}"
+    PAGE.write_text(re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, old, flags=re.S), "utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="prompts, and as many harmless texts")
@@ -96,9 +106,7 @@ def main() -> None:
     found = table(*before_and_after(guard(), *texts(given.count), search=0))
     print(found)
     if given.write:
-        old = PAGE.read_text(encoding="utf-8")
-        block = f"{BEGIN}\n{found}\n{END}"
-        PAGE.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, old, flags=re.S), "utf-8")
+        put(found, Path(__file__).name)
 
 
 if __name__ == "__main__":

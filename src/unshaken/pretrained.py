@@ -127,9 +127,24 @@ def _no_load_report() -> Iterator[None]:
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
-        yield
+        with no_bars():
+            yield
     finally:
         transformers.logging.set_verbosity(verbosity)
+
+
+@contextlib.contextmanager
+def no_bars() -> Iterator[None]:
+    """No bar for each file of weights that transformers reads or writes."""
+    import transformers
+
+    shown = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers.logging.enable_progress_bar()
 
 
 def _check_config(kind: str, name: str | Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_bag import write_onnx_bag
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Victim
@@ -19,7 +20,6 @@ from unshaken.victims import http as http_victims
 
 ROWS = [(text,) for text in TEXTS]
 NAMES = ("bad", "good")
-INPUTS = ("input_ids", "attention_mask")
 
 
 def bag_probabilities() -> np.ndarray:
@@ -88,35 +88,10 @@ def test_a_transformers_pipeline(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Mean of word vectors, then a linear layer: small enough to write down, and answers known in closed form."""
-    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("onnx")
-    tokenizer = make_tokenizer(folder)
-    tokenizer.save_pretrained(folder)
-    draw = np.random.default_rng(0)
-    table, weight = draw.normal(size=(len(tokenizer), 4)), draw.normal(size=(4, 3))
-    np.savez(folder / "truth.npz", table=table, weight=weight)
-    helper, numpy_helper, kind = onnx.helper, onnx.numpy_helper, onnx.TensorProto
-    constants = {"table": table.astype(np.float32), "weight": weight.astype(np.float32)}
-    graph = helper.make_graph(
-        [
-            helper.make_node("Gather", ["table", "input_ids"], ["vectors"]),
-            helper.make_node("Cast", ["attention_mask"], ["mask"], to=kind.FLOAT),
-            helper.make_node("Unsqueeze", ["mask", "last"], ["wide"]),
-            helper.make_node("Mul", ["vectors", "wide"], ["seen"]),
-            helper.make_node("ReduceSum", ["seen", "middle"], ["sum"], keepdims=0),
-            helper.make_node("ReduceSum", ["wide", "middle"], ["count"], keepdims=0),
-            helper.make_node("Div", ["sum", "count"], ["mean"]),
-            helper.make_node("MatMul", ["mean", "weight"], ["logits"]),
-        ],
-        "bag",
-        [helper.make_tensor_value_info(name, kind.INT64, ["rows", "tokens"]) for name in INPUTS],
-        [helper.make_tensor_value_info("logits", kind.FLOAT, ["rows", 3])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()]
-        + [numpy_helper.from_array(np.array([axis]), name) for name, axis in (("last", -1), ("middle", 1))],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    onnx.save(model, str(folder / "model.onnx"))
+    np.savez(folder / "truth.npz", **write_onnx_bag(folder, make_tokenizer(folder), 3))
     (folder / "config.json").write_text(json.dumps({"id2label": {"0": "no", "1": "maybe", "2": "yes"}}))
     return folder
 

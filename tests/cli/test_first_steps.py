@@ -159,3 +159,49 @@ def test_a_device_that_is_not_there(refused, tiny, opinions, options, message):
 def test_precisions_that_exclude_each_other(refused, tiny, opinions, tmp_path):
     line = refused("train", "--task", opinions, "--model", tiny, "--bf16", "--fp16", "--out", tmp_path / "out")
     assert "exclude each other" in line
+
+
+def test_off_a_terminal_a_training_says_a_line_now_and_then(unshaken, tiny, opinions, tmp_path):
+    """No bars, no word of other libraries; and what is left, from the second tenth on."""
+    columns = ["--text-column", "what they wrote", "--label-column", "liked"]
+    code, out, err = unshaken(
+        "train", opinions, *columns, "--model", tiny, "--epochs", 10, "--batch-size", 12, "--out", tmp_path / "run"
+    )
+    assert code == 0, err
+    said = [line.removeprefix("note: ").split(",")[0] for line in err.splitlines() if line.startswith("note: step")]
+    assert said == [f"step {2 * n} of 20" for n in range(1, 11)]
+    assert "left" in err
+    assert "%|" not in out + err
+    assert "Warning" not in err
+
+
+def test_what_wordnet_makes_of_a_text_stays_alike_unless_told_otherwise(unshaken, tiny, opinions, tmp_path):
+    """The command filters WordNet's swaps by similarity, says so, and Python's attacks stay those of the papers."""
+    from unshaken.attacks import PWWS, TextFooler
+    from unshaken.attacks.faithfulness import keeping_meaning
+    from unshaken.substitutions import Typos
+
+    common = ["attack", tiny, opinions, "--text-column", "what they wrote", "--label-column", "liked", "-n", 6]
+    common += ["--device", "cpu", "--out"]
+    settings = {}
+    for name, more in {"filtered": [], "any": ["--similarity", 0], "typos": ["--substitutions", "typos"]}.items():
+        code, _, err = unshaken(*common, tmp_path / name, *more)
+        assert code == 0, err
+        assert ("80% alike" in err) == (name == "filtered")
+        settings[name] = Report.load(tmp_path / name).evaluations[0].attacks[0].settings["constraints"]
+    assert (settings["any"], settings["typos"]) == ([], [])
+    assert settings["filtered"][0]["threshold"] == 0.8
+    assert keeping_meaning(PWWS(), 0.8) != PWWS() == keeping_meaning(PWWS(), 0)
+    for other in (PWWS(substitutions=Typos()), TextFooler()):  # another source; a filter of its own
+        assert keeping_meaning(other, 0.8) is other
+
+
+def test_the_filter_refuses_what_the_encoder_finds_different():
+    from unshaken.attacks.constraints import Candidate
+    from unshaken.attacks.faithfulness import LEAST, alike
+    from unshaken.substitutions.words import segment
+
+    words = segment("a film that kids will love")
+    swaps = [{1: "movie"}, {3: "children"}, {3: "fries"}]
+    kept = alike(LEAST).check([Candidate(original=words, swaps=swap) for swap in swaps])
+    assert kept == [True, True, False]

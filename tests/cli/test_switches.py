@@ -41,7 +41,7 @@ def test_fractions_for_labels_are_asked_about(refused, unshaken, tiny, tmp_path,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), ["attacks", "tasks", "unshaken list defences"]),
+        ((), ["attacks", "tasks", "searches for a text", "training objectives"]),
         (("tasks",), ["67,349", "negative, positive", "hub nyu-mll/glue"]),
         (("attacks", "genetic"), ["population", "generations", "60"]),
         (("defences", "swap"), ["variants", "beta", "5.0"]),

@@ -7,12 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from shell_lines import PAGES, ROOT, shell_lines
 
 
 def test_tables_are_those_of_the_results():
@@ -44,20 +41,7 @@ def test_the_names_the_readme_imports_exist():
             assert hasattr(importlib.import_module(module), name.strip()), (module, name)
 
 
-def shell_lines(page: Path) -> list[str]:
-    """The lines of a page that call unshaken, joined where they go on, without their comments."""
-    found, fence = [], None
-    for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
-        if line.lstrip().startswith("```"):
-            fence = line.strip()[3:] if fence is None else None
-        elif fence in ("", "sh", "bash", "console") and "unshaken " in line:
-            words = shlex.split(line.strip().removeprefix("$ "), comments=True)
-            if "unshaken" in words:  # behind a launcher, too
-                found.append(shlex.join(words[words.index("unshaken") + 1 :]))
-    return found
-
-
-COMMANDS = [(page.relative_to(ROOT), line) for page in [*PAGES, ROOT / "CONTRIBUTING.md"] for line in shell_lines(page)]
+COMMANDS = [(page.relative_to(ROOT), line) for page in PAGES for line in shell_lines(page)]
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line}" for page, line in COMMANDS])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -85,6 +88,18 @@ def test_a_real_guard_misses_what_a_reader_brings_back() -> None:
     hidden, read = before.families[1], after.families[1]
     assert hidden.kept_fixed < read.kept_fixed == after.right
     assert after.families[0].alarms_after < before.families[0].alarms_after
+
+
+@pytest.mark.slow
+def test_a_toxicity_classifier_for_browsers_misses_what_a_reader_brings_back() -> None:
+    """Of npm; its unpacked folder is named by TOXICITY_PACKAGE, and none of its files is ours."""
+    package = os.environ.get("TOXICITY_PACKAGE")
+    if package is None:
+        pytest.skip("TOXICITY_PACKAGE names no folder; see examples/toxicity_before_and_after.py")
+    command = [sys.executable, str(EXAMPLES / "toxicity_before_and_after.py"), package]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "| as written | 100% | 100% | 0% | 0% |" in found
+    assert "| `leetspeak` | 0% | 100% |" in found
 
 
 def test_a_tokenizer_beside_an_onnx_file_needs_no_configuration(tmp_path) -> None:

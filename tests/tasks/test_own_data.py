@@ -109,6 +109,9 @@ def test_real_numbers_are_regression(tmp_path):
         (("Review", "Sentiment"), ("Review",)),
         (("premise", "hypothesis", "label"), ("premise", "hypothesis")),
         (("id", "comment", "target"), ("comment",)),
+        (("comment", "verdict"), ("comment",)),  # two columns, of which one is known: the other is the other
+        (("what they wrote", "label"), ("what they wrote",)),
+        (("question", "answer", "verdict"), ("question", "answer")),
     ],
 )
 def test_columns_are_guessed_whatever_their_case(tmp_path, header, columns):
@@ -210,8 +213,14 @@ def test_one_class_may_be_evaluated_but_not_trained_on(tmp_path):
 CSV_FAULTS = {
     "empty file": (b"", "is empty; its first line must name the columns"),
     "header only": (b"text,label\n", "has no rows"),
-    "no text column": (b"opinion,label\nx,1\n", r"cannot tell which column is the text; columns: 'opinion', 'label'"),
-    "no label column": (b"text,stars\nx,1\n", r"no label column; columns: 'text', 'stars'"),
+    "no text column": (
+        b"opinion,by,label\nx,me,1\n",
+        r"which column is the text; columns: 'opinion', 'by', 'label'; .*--text-column",
+    ),
+    "no label column": (
+        b"text,stars,by\nx,1,me\n",
+        r"column is the label; columns: 'text', 'stars', 'by'; .*--label-column",
+    ),
     "two columns of one name": (b"text,text\nx,1\n", "two columns are named 'text'"),
     "empty text": (b"text,label\nx,1\n  ,0\n", "line 3 has an empty text in column 'text'"),
     "empty label": (b"text,label\nx,1\ny,\n", "line 3 has no label in column 'label'; fill it in, or remove the row"),

@@ -16,7 +16,7 @@ def test_enough_steps_and_no_more(rows):
     assert EPOCHS[0] <= found.epochs <= EPOCHS[1]
     assert found.epochs * steps >= FEWEST_STEPS or found.epochs == EPOCHS[1]
     assert (found.epochs - 1) * steps < FEWEST_STEPS or found.epochs == EPOCHS[0]
-    assert f"{found.epochs * steps:,} steps" in found.reason
+    assert f"{found.epochs * steps:,} steps" in found.epochs_reason
 
 
 def test_larger_models_have_lower_rates():
@@ -31,9 +31,10 @@ def test_the_command_says_what_it_chose_and_keeps_to_what_was_given(unshaken, ti
     common = ["train", "--task", data, "--model", tiny, "--cpu", "--batch-size", 4]
     code, text, err = unshaken(*common, "--out", tmp_path / "chosen", "--epochs", 1)
     assert code == 0, err
-    assert "learning rate 0.0001" in text
+    assert "chosen: learning rate 0.0001" in text
+    assert "epochs (" not in text  # nobody chose what was given
     record = json.loads((tmp_path / "chosen" / "model" / "unshaken_training.json").read_text())
     assert (record["details"]["arguments"]["learning_rate"], record["details"]["steps"]) == (1e-4, 5)
     code, text, err = unshaken(*common, "--out", tmp_path / "given", "--epochs", 1, "--learning-rate", 0.001)
     assert code == 0, err
-    assert "chosen for" not in text
+    assert "chosen" not in text

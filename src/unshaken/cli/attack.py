@@ -39,6 +39,7 @@ def attack(
     out: options.Results = Path("out/attack"),
     resume: options.Resume = False,
     substitutions: options.Substitutes = None,
+    similarity: options.Similarity = None,
     vote: options.Votes = 0,
     vote_rate: options.VoteRate = 0.5,
     vote_substitutions: options.VoteSubstitutes = None,
@@ -74,15 +75,19 @@ def attack(
     from dataclasses import replace
 
     from unshaken.attacks import SearchAttack, Victim
-    from unshaken.attacks.faithfulness import by_faithfulness
-    from unshaken.display import Console
+    from unshaken.attacks.faithfulness import ENCODER, by_faithfulness, keeping_meaning
+    from unshaken.display import Console, note
     from unshaken.errors import UnshakenError
     from unshaken.evaluation import evaluate
     from unshaken.files import locked
     from unshaken.names import nearest
     from unshaken.processes import Shard
 
-    chosen = parse_attacks(attack or ["pwws"], substitutions)
+    least = options.least_similarity(similarity)
+    plain = parse_attacks(attack or ["pwws"], substitutions)
+    chosen = [keeping_meaning(item, least) for item in plain]
+    if chosen != plain and Shard.from_environment().leads:
+        note(f"WordNet's swaps must leave a text {least:.0%} alike ({ENCODER}); --similarity 0 allows any")
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
     if engine != "here":
         if engine != "ray":

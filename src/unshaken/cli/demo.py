@@ -200,12 +200,13 @@ def _harden_and_attack(
 def _show_broken(victim: Any, test: Examples, console: Any, wanted: int = 3) -> None:
     """Of the first texts that an attack turns around, those that say most nearly the same; in portions, to be quick."""
     from unshaken.attacks import PWWS
-    from unshaken.attacks.faithfulness import by_faithfulness
+    from unshaken.attacks.faithfulness import LEAST, by_faithfulness, keeping_meaning
     from unshaken.cli.attack import coloured_diff
 
     broken: list[Any] = []
+    attack = keeping_meaning(PWWS(), LEAST)
     for start in range(0, len(test), 8):
-        broken += [row for row in PWWS()(victim, test[start : start + 8]) if row.outcome == "success"]
+        broken += [row for row in attack(victim, test[start : start + 8]) if row.outcome == "success"]
         if len(broken) >= 3 * wanted:
             break
     for row, similarity in by_faithfulness(broken)[:wanted]:

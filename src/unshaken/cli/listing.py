@@ -8,19 +8,19 @@ import typer
 
 from unshaken.cli.reproduce import PACKAGE, require_experiments
 
-KINDS = {
-    "attacks": ("unshaken.attacks", "ATTACKS"),
-    "backbones": ("unshaken.connections", "BACKBONES"),
-    "certificates": ("unshaken.certificates", "CERTIFICATES"),
-    "connections": ("unshaken.connections", "CONNECTIONS"),
-    "constraints": ("unshaken.attacks.constraints", "CONSTRAINTS"),
-    "defences": ("unshaken.defences", "DEFENCES"),
-    "gradients": ("unshaken.connections", "GRADIENTS"),
-    "protocols": ("unshaken.tasks", "PROTOCOLS"),
-    "recipes": (PACKAGE, "RECIPES"),
-    "solvers": ("unshaken.solvers", "SOLVERS"),
-    "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS"),
-    "tasks": ("unshaken.tasks", "TASKS"),
+KINDS = {  # where the names are, and what they are
+    "attacks": ("unshaken.attacks", "ATTACKS", "searches for a text that turns an answer around"),
+    "backbones": ("unshaken.connections", "BACKBONES", "models whose layers can be connected"),
+    "certificates": ("unshaken.certificates", "CERTIFICATES", "proofs that no attack of a kind turns an answer around"),
+    "connections": ("unshaken.connections", "CONNECTIONS", "equations that layers solve"),
+    "constraints": ("unshaken.attacks.constraints", "CONSTRAINTS", "what a changed text must also satisfy"),
+    "defences": ("unshaken.defences", "DEFENCES", "training objectives that make a model hold"),
+    "gradients": ("unshaken.connections", "GRADIENTS", "how gradients pass a solved layer"),
+    "protocols": ("unshaken.tasks", "PROTOCOLS", "how rows are drawn and split"),
+    "recipes": (PACKAGE, "RECIPES", "tables and figures that `unshaken reproduce` runs again"),
+    "solvers": ("unshaken.solvers", "SOLVERS", "ways to solve a layer's equation"),
+    "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS", "what a word may be swapped for"),
+    "tasks": ("unshaken.tasks", "TASKS", "data sets by name, with rows, labels and source"),
 }
 
 
@@ -38,10 +38,10 @@ def list_names(
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     if kind is None:
-        for known in KINDS:
-            table.add_row(known, f"unshaken list {known}")
+        for known, (*_, what) in KINDS.items():
+            table.add_row(known, what)
     else:
-        module, attribute = lookup("kind", kind, KINDS)
+        module, attribute, _ = lookup("kind", kind, KINDS)
         if module == PACKAGE:
             require_experiments()
         entries = getattr(importlib.import_module(module), attribute)

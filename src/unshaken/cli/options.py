@@ -31,6 +31,12 @@ Names = Annotated[
     list[str] | None, typer.Option("--name", help="What the report calls the models, in their order: plain,hardened.")
 ]
 Substitutes = Annotated[str | None, typer.Option("--substitutions", help="wordnet, dictionary:FILE; or several.")]
+Similarity = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="How alike WordNet's swaps must leave a text; 0.8 if the encoder of `demo` is there; 0: any."
+    ),
+]
 Votes = Annotated[int, typer.Option("--vote", min=0, help="Average over so many rewordings of each text; 0: none.")]
 VoteRate = Annotated[
     float, typer.Option(min=0.01, max=1, help="The share of words that a rewording of --vote changes.")
@@ -69,6 +75,13 @@ def voting(victim: Victim, votes: int, rate: float, substitutions: str | None) -
 
     chosen = joined_substitutions(substitutions, allow_paths=True) if substitutions else None
     return Vote(victim, votes, rate, substitutions=chosen)
+
+
+def least_similarity(given: float | None) -> float:
+    """What --similarity comes to: by default a filter, if the encoder that it needs is installed."""
+    from unshaken.attacks.faithfulness import LEAST, encoder_at_hand
+
+    return given if given is not None else LEAST if encoder_at_hand() else 0.0
 
 
 def whole_number(option: str, text: str) -> int:

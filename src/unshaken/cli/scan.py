@@ -29,6 +29,7 @@ def scan(
     family: Annotated[list[str] | None, typer.Option(help="Families, separated by commas; all if not given.")] = None,
     search: Annotated[int, typer.Option(min=0, help="Survivors of each family that a search is tried on.")] = 20,
     query_budget: Annotated[int, typer.Option(min=1, help="Most questions a search asks about one text.")] = 200,
+    similarity: options.Similarity = None,
     masked_lm: Annotated[str | None, typer.Option(help="A masked language model, for the family of that name.")] = None,
     reader: Annotated[
         str | None, typer.Option(help="Put a reader before the victim, to see what it would mend: unicode,leet; all.")
@@ -76,7 +77,7 @@ def scan(
     sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
     if reader is not None:
         target = _with_reader(target, reader)
-    failed = False
+    failed: list[str] = []
     for name, examples in sets.items():
         result = run(
             target,
@@ -87,6 +88,7 @@ def scan(
             search=search,
             query_budget=query_budget,
             masked_lm=masked_lm,
+            similarity=options.least_similarity(similarity),
             progress=lambda edits: console.print(f"{edits} ...", style="dim", markup=False),
         )
         folder = out if len(sets) == 1 else out / name.replace("/", "-")
@@ -94,9 +96,10 @@ def scan(
             result.save(folder / file, fail_under=fail_under)
         console.print(result)
         console.print(f"Report: {folder / 'scan.html'}", markup=False, soft_wrap=True)
-        failed = failed or bool(fail_under is not None and result.failures(fail_under))
+        failed += [] if fail_under is None else [item.name for item in result.failures(fail_under)]
     if failed:
-        console.print(f"A family keeps less than {fail_under:g}% of the right answers.", markup=False)
+        named = ", ".join(dict.fromkeys(failed))
+        console.print(f"Below {fail_under:g}% of the right answers (--fail-under): {named}.", markup=False)
         raise typer.Exit(1)
 
 

@@ -94,6 +94,8 @@ def train(
         return
     task = options.one_task(data_or_task, task, "train")
     options.require_files(",".join(str(path) for path in (task, validation, test) if path is not None))
+    if not resume and any((out / "checkpoints").glob("checkpoint-*")):
+        raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.connections import parse as parse_connection
     from unshaken.defences import parse

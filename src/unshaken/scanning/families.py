@@ -135,6 +135,7 @@ _FORMS: dict[str, Forms] = {
     "spacing": _spaced,
 }
 NAMES = tuple(_TITLES)
+REWORDING = ("synonyms", "masked-lm")  # which may change the meaning
 
 
 def families(names: Sequence[str] | None = None, *, masked_lm: str | None = None) -> list[Family]:

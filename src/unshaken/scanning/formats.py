@@ -28,13 +28,13 @@ def _unseen(letter: str) -> bool:
 
 
 def cells(family: FamilyResult) -> tuple[str, ...]:
-    search = f"{family.found} of {family.searched}" if family.searched else "-"
-    alarms = f"{family.alarms_before} -> {family.alarms_after} of {family.harmless}" if family.harmless else "-"
-    fixed, kept = f"{family.kept_fixed} of {family.total}", f"{family.kept_share:.0%}"
+    search = f"{family.found}/{family.searched}" if family.searched else "-"
+    alarms = f"{family.alarms_before} → {family.alarms_after}/{family.harmless}" if family.harmless else "-"
+    fixed, kept = f"{family.kept_fixed}/{family.total}", f"{family.kept_share:.0%}"
     return (family.name, kept, fixed, search, alarms, str(family.queries), f"{family.seconds:.1f}")
 
 
-HEADINGS = ("edits", "kept", "still right", "then broken by search", "false alarms", "queries", "seconds")
+HEADINGS = ("edits", "kept", "still right", "search breaks", "false alarms", "queries", "seconds")
 
 
 def terminal(result: ScanResult) -> Any:
@@ -45,7 +45,7 @@ def terminal(result: ScanResult) -> Any:
 
     table = Table(title=Text(visible(f"{result.victim} on {result.data}")), title_justify="left", box=SIMPLE_HEAD)
     for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "edits" else "right")
+        table.add_column(heading, justify="left" if heading == "edits" else "right", no_wrap=True)
     for family in result.families:
         table.add_row(*map(Text, cells(family)))
     return Group(table, Text(visible(result.sentence())))

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from unshaken.attacks import Greedy
+from unshaken.attacks.faithfulness import alike
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.names import lookup
-from unshaken.scanning.families import Family, families
+from unshaken.scanning.families import REWORDING, Family, families
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
 from unshaken.tasks import table_examples
 from unshaken.victims.base import Texts, Victim
@@ -60,6 +61,7 @@ def scan(
     search: int = 20,
     query_budget: int = 200,
     masked_lm: str | None = None,
+    similarity: float = 0.0,
     progress: Any = None,
 ) -> ScanResult:
     """Try ten families of edits on a classifier: fixed edits of every text first, then searches on what survived.
@@ -74,6 +76,7 @@ def scan(
         search: On how many survivors of each family a search is tried; 0 for none.
         query_budget: Most questions a search may ask about one text.
         masked_lm: A masked language model for the family of that name, which is left out where None.
+        similarity: How alike a search among synonyms must leave a text, by MiniLM's cosine; 0 for any.
         progress: Called with the name of each family before it is tried.
 
     Example:
@@ -89,7 +92,7 @@ def scan(
     rows = examples.with_rows(
         row if protected is None else _relabelled(row, int(row.label == protected)) for row in examples
     )
-    job = _Scan(guard, rows, label, search, query_budget)
+    job = _Scan(guard, rows, label, search, query_budget, similarity)
     results = []
     for family in _families(families, masked_lm=masked_lm):
         if progress is not None:
@@ -151,6 +154,7 @@ class _Scan:
     label: int | None  # the protected one
     search: int
     query_budget: int
+    similarity: float
 
     def __post_init__(self) -> None:
         answers = self.victim.log_probabilities(self.examples.texts).argmax(-1)
@@ -177,7 +181,8 @@ class _Scan:
         other = self.victim.log_probabilities([tuple(map(family.fixed, row.texts)) for row in self.harmless])
         return FamilyResult(
             name=family.name,
-            title=family.title,
+            title=family.title
+            + (f"; a search keeps texts {self.similarity:.0%} alike" if self._filters(family) else ""),
             people=family.people,
             total=len(self.right),
             kept_fixed=len(survivors),
@@ -195,7 +200,11 @@ class _Scan:
         """Greedy search for the words and forms that break what the fixed edit did not."""
         if not rows:
             return 0, [], 0
-        attack = Greedy(substitutions=family.substitutions, query_budget=self.query_budget)
+        attack = Greedy(
+            substitutions=family.substitutions,
+            constraints=(alike(self.similarity),) if self._filters(family) else (),
+            query_budget=self.query_budget,
+        )
         results = attack(self.victim, self.examples.with_rows(rows))
         hits = [row for row in results if row.outcome == "success" and row.adversarial is not None]
         scores = self.victim.log_probabilities([row.adversarial for row in hits if row.adversarial is not None])
@@ -205,6 +214,9 @@ class _Scan:
             for hit, score in zip(hits, scores, strict=True)
         ]
         return len(rows), found, sum(row.queries for row in results)
+
+    def _filters(self, family: Family) -> bool:
+        return self.similarity > 0 and family.name in REWORDING
 
     def _broken(self, row: Example, texts: Texts, scores: np.ndarray, *, by_search: bool) -> Broken:
         answer = int(scores.argmax())

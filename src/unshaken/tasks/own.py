@@ -22,11 +22,13 @@ TEXT_PAIRS = (
     ("sentence1", "sentence2"),
     ("question1", "question2"),
     ("question", "sentence"),
+    ("question", "answer"),
     ("text1", "text2"),
     ("text_a", "text_b"),
 )
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "tweet", "message", "document", "body", "headline")
 LABEL_COLUMNS = ("label", "labels", "target", "class", "category", "sentiment", "gold_label", "is_duplicate", "y")
+ID_COLUMNS = ("id", "idx", "index", "guid", "")  # no labels, whatever is missing; pandas writes one without a name
 SAVE_TO_DISK_NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
 SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 
@@ -169,7 +171,7 @@ def describe(source: Source, columns: Columns, *, name: str) -> Task:
     if not 1 <= len(texts) <= 2:
         raise UnshakenError(f"{source.name}: {len(texts)} text columns given; allowed: one, or two for pairs")
     texts = tuple(find_column(first.fields, column, (), source.name) for column in texts)
-    label = _label_column(first.fields, columns, source.name)
+    label = _label_column(first.fields, columns, texts, source.name)
     if columns.id is not None:
         find_column(first.fields, columns.id, (), source.name)
     label_names = columns.label_names
@@ -194,19 +196,31 @@ def _guess_texts(fields: Iterable[str], source: str) -> tuple[str, ...]:
     for name in TEXT_COLUMNS:
         if name in lowered:
             return (lowered[name],)
+    others = [name for key, name in lowered.items() if key not in LABEL_COLUMNS]
+    if len(lowered) == 2 and len(others) == 1:  # the other is the label
+        return (others[0],)
     present = ", ".join(map(repr, lowered.values()))
-    raise UnshakenError(f"{source}: cannot tell which column is the text; columns: {present}; name it (text_columns)")
+    raise UnshakenError(
+        f"{source}: cannot tell which column is the text; columns: {present}; name it with --text-column, in Python "
+        "with text_columns"
+    )
 
 
-def _label_column(fields: Iterable[str], columns: Columns, source: str) -> str:
+def _label_column(fields: Iterable[str], columns: Columns, texts: tuple[str, ...], source: str) -> str:
     if columns.label is not None:
         return find_column(fields, columns.label, (), source)
     lowered = {name.lower(): name for name in fields}
     for name in LABEL_COLUMNS:
         if name in lowered:
             return lowered[name]
+    others = [name for key, name in lowered.items() if name not in texts and key not in ID_COLUMNS]
+    if len(others) == 1:  # the rest are texts
+        return others[0]
     present = ", ".join(map(repr, lowered.values()))
-    raise UnshakenError(f"{source}: no label column; columns: {present}; name it (label_column)")
+    raise UnshakenError(
+        f"{source}: cannot tell which column is the label; columns: {present}; name it with --label-column, in Python "
+        "with label_column"
+    )
 
 
 def _label_names(source: Source, column: str) -> tuple[str, ...]:

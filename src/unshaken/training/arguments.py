@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from transformers import TrainingArguments
 
 from unshaken.errors import UnshakenError
@@ -48,3 +49,5 @@ class RobustTrainingArguments(TrainingArguments):
         if self.on_nonfinite not in ("stop", "skip"):
             raise UnshakenError(f"on_nonfinite is {self.on_nonfinite!r}; it is 'stop' or 'skip'")
         super().__post_init__()
+        if not torch.accelerator.is_available():  # nothing to pin for, and torch warns
+            self.dataloader_pin_memory = False

@@ -14,11 +14,12 @@ EPOCHS = (3, 20)  # at least, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A learning rate and a number of epochs, with the sentence that says why."""
+    """A learning rate and a number of epochs, and the sentences that say why."""
 
     learning_rate: float
     epochs: int
-    reason: str
+    rate_reason: str
+    epochs_reason: str
 
 
 def schedule(parameters: int, rows: int, rows_per_step: int) -> Schedule:
@@ -33,8 +34,9 @@ def schedule(parameters: int, rows: int, rows_per_step: int) -> Schedule:
     rate = next((rate for limit, rate in RATES if parameters < limit), LARGE_RATE)
     steps = math.ceil(rows / rows_per_step)
     epochs = min(max(EPOCHS[0], math.ceil(FEWEST_STEPS / steps)), EPOCHS[1])
-    reason = (
-        f"learning rate {rate:g} and {epochs} epochs ({epochs * steps:,} steps), chosen for {parameters / 1e6:.0f} "
-        f"million parameters and {rows:,} rows; --learning-rate and --epochs change them"
+    return Schedule(
+        learning_rate=rate,
+        epochs=epochs,
+        rate_reason=f"learning rate {rate:g} for {parameters / 1e6:.0f} million parameters (--learning-rate)",
+        epochs_reason=f"{epochs} epochs ({epochs * steps:,} steps) for {rows:,} rows (--epochs)",
     )
-    return Schedule(learning_rate=rate, epochs=epochs, reason=reason)

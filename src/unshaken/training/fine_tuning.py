@@ -71,11 +71,12 @@ def fine_tune(plan: Plan) -> FineTuned:
     from transformers import PrinterCallback, set_seed
 
     from unshaken.connections import connect
-    from unshaken.pretrained import fingerprint
+    from unshaken.pretrained import fingerprint, no_bars
     from unshaken.smoothing import smooth
     from unshaken.substitutions.word_level import word_level
     from unshaken.training.arguments import RobustTrainingArguments
     from unshaken.training.checkpoints import replaced_folder
+    from unshaken.training.step_lines import StepLines
     from unshaken.training.trainer import RobustTrainer
 
     set_seed(plan.seed)
@@ -94,15 +95,17 @@ def fine_tune(plan: Plan) -> FineTuned:
         model, tokenizer = smooth(model, tokenizer, plan.smoothing, texts=plan.train, reader=reader)
     has_validation = plan.validation is not None
     chosen = _schedule(plan, model)
-    defaults: dict[str, Any] = {"report_to": "none", "disable_tqdm": plan.on_step is not None, "logging_steps": 50}
+    defaults: dict[str, Any] = {"report_to": "none", "logging_steps": 50}
     defaults |= chosen
     if not has_validation:
         defaults |= {"eval_strategy": "no", "load_best_model_at_end": False}
     if plan.selection_attack is not None:
         defaults |= {"metric_for_best_model": "eval_accuracy_under_attack", "greater_is_better": True}
+    on_step = plan.on_step or (None if sys.stderr.isatty() else StepLines())
+    shown = {"disable_tqdm": on_step is not None}
     try:
         arguments = RobustTrainingArguments(
-            str(plan.out / "checkpoints"), seed=plan.seed, **{**defaults, **plan.arguments}
+            str(plan.out / "checkpoints"), seed=plan.seed, **{**shown, **defaults, **plan.arguments}
         )
     except UnshakenError:
         raise
@@ -119,10 +122,10 @@ def fine_tune(plan: Plan) -> FineTuned:
         reader=reader,
         callbacks=list(plan.callbacks),
     )
-    if plan.on_step is not None:
+    if on_step is not None:
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(_step_callback(plan.on_step))
-    with locked(plan.out):
+        trainer.add_callback(_step_callback(on_step))
+    with locked(plan.out), no_bars():
         checkpoint = _last_checkpoint(plan, base)
         start = time.perf_counter()
         torch.set_flush_denormal(True)  # gradients of 1e-40, as a changed network has them at first, make a CPU crawl
@@ -159,12 +162,15 @@ def _schedule(plan: Plan, model: Any) -> dict[str, Any]:
     """Rate and epochs where the plan leaves them open, and a word about it."""
     from unshaken.training.defaults import schedule
 
-    if {"num_train_epochs", "max_steps"} & plan.arguments.keys() and "learning_rate" in plan.arguments:
+    gives_length = bool({"num_train_epochs", "max_steps"} & plan.arguments.keys())
+    gives_rate = "learning_rate" in plan.arguments
+    if gives_length and gives_rate:
         return {}
     sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
     rows_per_step = plan.arguments.get(sizes[0], 8) * plan.arguments.get(sizes[1], 1) * Shard.from_environment().count
     found = schedule(sum(parameter.numel() for parameter in model.parameters()), len(plan.train), rows_per_step)
-    _note(found.reason)
+    said = [found.rate_reason] * (not gives_rate) + [found.epochs_reason] * (not gives_length)
+    _note("chosen: " + ", ".join(said))
     return {"learning_rate": found.learning_rate, "num_train_epochs": found.epochs}
 
 

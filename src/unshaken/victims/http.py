@@ -114,7 +114,11 @@ class HttpVictim(Victim):
                 raise UnshakenError(f"{self.name} did not answer with JSON ({error})") from error
             if attempt < self.retries:
                 sleep(float(wait) if wait.isdecimal() else FIRST_WAIT * 2**attempt)
-        raise UnshakenError(f"{self.name} did not answer after {self.retries + 1} tries: {reason}")
+        asked = json.dumps(self.request)
+        raise UnshakenError(
+            f"{self.name} did not answer after {self.retries + 1} tries: {reason}; it was sent {asked}, which request "
+            "(--request) changes"
+        )
 
     def _wait_for_turn(self) -> None:
         if self.rate is not None:
