@@ -45,7 +45,8 @@ def terminal(result: ScanResult) -> Any:
 
     table = Table(title=Text(visible(f"{result.victim} on {result.data}")), title_justify="left", box=SIMPLE_HEAD)
     for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "edits" else "right", no_wrap=True)
+        in_two_lines = heading.replace(" ", "\n")  # so that a row fits 80 columns
+        table.add_column(in_two_lines, justify="left" if heading == "edits" else "right", no_wrap=True)
     for family in result.families:
         table.add_row(*map(Text, cells(family)))
     return Group(table, Text(visible(result.sentence())))
