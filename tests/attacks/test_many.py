@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from dataclasses import asdict, replace
 from typing import Any
@@ -29,6 +30,7 @@ from unshaken.attacks.goals import Goal
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.many.searches import ManySearches
+from unshaken.collection import without_collection
 
 SEARCHES = (
     PWWS(substitutions=WORD_LIST),
@@ -275,3 +277,24 @@ def test_the_host_waits_per_round_and_not_per_example(
             attack(victim, examples)
         waits.append(seen.count / rounds[0])
     assert waits[1] <= 1.2 * waits[0]
+
+
+def test_streams_are_made_where_they_are_drawn_from(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream costs more than the set-up of its example, and PWWS draws nothing."""
+    made: list[str] = []
+    stream = PWWS.random_stream
+    monkeypatch.setattr(PWWS, "random_stream", lambda self, example: made.append(example.id) or stream(self, example))
+    PWWS(substitutions=WORD_LIST)(victims[2], labelled(victims[2]))
+    assert made == []
+
+
+def test_no_garbage_is_looked_for_while_it_is_put_off() -> None:
+    with without_collection(), without_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    with without_collection():
+        pass
+    was_on = gc.isenabled()
+    gc.enable()
+    assert not was_on  # whoever switched it off decides when it is on again

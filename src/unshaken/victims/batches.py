@@ -48,10 +48,8 @@ class AssembledRows:
     """Wordings on the device, from which padded batches are put together there."""
 
     def __init__(self, table: TokenTable, owner: Tensor, choices: Tensor) -> None:
-        lengths = table.row_lengths(owner, choices).cpu().numpy()  # batches are made by the host: its one wait
-        order = np.argsort(-lengths, kind="stable")
-        self.sorted_lengths = lengths[order]
-        self._order = torch.from_numpy(order).to(owner.device, non_blocking=True)
+        lengths, self._order = table.row_lengths(owner, choices).sort(descending=True, stable=True)
+        self.sorted_lengths = lengths.cpu().numpy()  # batches are made by the host: its one wait
         self._table, self._owner, self._choices = table, owner, choices
 
     def batch(self, start: int, end: int) -> Batch:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from unshaken.wordings.choices import PROBE, Array, Wordings
 from unshaken.wordings.cuts import AddedTokens, Column, PartReader, cut, family_of, read
-from unshaken.wordings.pool import EMPTY, PiecePool
-from unshaken.wordings.table import FIXED, SPECIAL, Recipe, Template, TokenTable
+from unshaken.wordings.pool import PiecePool
+from unshaken.wordings.recipes import recipes_of
+from unshaken.wordings.table import Recipe, Template, TokenTable
 
 REMEMBERED = 1 << 20  # strings whose tokens are kept, some 200 MB
 
@@ -100,11 +101,14 @@ class TokenAssembler:
         }
         if self._family == "blanks":
             wrong |= self._wrong_when_changed(examples, made, wrong)
-        lengths = self._pool.lengths()
-        return [
-            None if number in wrong or columns is None else self._recipe(example, columns, lengths)
-            for number, (example, columns) in enumerate(zip(examples, made, strict=True))
-        ]
+        assert self._template is not None
+        known = {
+            number: (examples[number], columns)
+            for number, columns in enumerate(made)
+            if columns is not None and number not in wrong
+        }
+        found = dict(zip(known, recipes_of(self._pool, self._template, list(known.values())), strict=True))
+        return [found.get(number) for number in range(len(examples))]
 
     def _cut(self, example: Wordings) -> list[Column] | None:
         assert self._family is not None
@@ -163,42 +167,6 @@ class TokenAssembler:
             types[row, : len(kinds)] = torch.tensor(kinds, dtype=types.dtype)
             mask[row, : len(tokens)] = True
         return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask.long()}
-
-    def _recipe(self, example: Wordings, columns: Sequence[Column], lengths: Array) -> Recipe:
-        assert self._template is not None
-        slots: list[tuple[int, int, int, int]] = []
-        entries: list[int] = []
-        pool, place, specials = self._pool, 0, 0
-
-        def add(numbers: Sequence[int], place: int, column: int, kind: int) -> None:
-            slots.append((len(entries), place, column, kind))
-            entries.extend(numbers)
-
-        def fixed(string: str, column: int, kind: int) -> None:
-            number = pool.number(string)
-            if number != EMPTY:
-                add((number,), FIXED, column, kind)
-
-        for number, (special, kind) in enumerate(zip(self._template.specials, (*self._template.kinds, 0), strict=True)):
-            for token, own in zip(*special, strict=True):
-                add((pool.number_of_token(token),), FIXED, SPECIAL, own)
-                specials += 1
-            if number == len(columns):
-                break
-            for before, forms in zip(columns[number].fixed, columns[number].choices, strict=True):
-                fixed(before, number, kind)
-                add(pool.group(forms), place, number, kind)
-                place += 1
-            fixed(columns[number].tail, number, kind)
-        made, numbers = np.array(slots, np.int64).reshape(-1, 4), np.array(entries, np.int64)
-        return Recipe(
-            pool=pool,
-            slots=made,
-            entries=numbers,
-            counts=example.sizes + (example.probe is not None),
-            specials=specials,
-            longest=int(np.maximum.reduceat(lengths[numbers], made[:, 0]).sum()) - specials if len(made) else 0,
-        )
 
     def _nothing(self) -> Recipe:
         """Stands for an example whose texts are tokenised whole."""

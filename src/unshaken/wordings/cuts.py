@@ -140,15 +140,16 @@ def _places(wordings: Wordings, column: int) -> Iterator[tuple[int, int, tuple[s
     spans = wordings.words[column].spans
     for (of, word), forms in zip(wordings.places, wordings.forms, strict=True):
         if of == column:
-            yield (*spans[word], (*forms, *probe))
+            start, end = spans[word]
+            yield start, end, forms + probe
 
 
 def _at_separators(wordings: Wordings, column: int, joiners: Collection[str]) -> Column | None:
     text, end = wordings.texts[column], 0
     fixed, choices = [], []
     for start, next_end, forms in _places(wordings, column):
-        beside = text[max(0, start - 1) : start] + text[next_end : next_end + 1]
-        if not all(_is_separator(sign) and sign not in joiners for sign in beside):
+        before, after = text[max(0, start - 1) : start], text[next_end : next_end + 1]
+        if not _is_separator(before) or not _is_separator(after) or before in joiners or after in joiners:
             return None
         fixed.append(text[end:start])
         choices.append(forms)
@@ -189,6 +190,7 @@ def _are_solid(forms: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _is_separator(character: str) -> bool:
+    """Of one character, or of none where a text begins or ends."""
     if character in " \t\n\r" or (character.isascii() and character in string.punctuation):
         return True
     category = unicodedata.category(character)

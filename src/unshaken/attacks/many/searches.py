@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, overload
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space
+from unshaken.collection import without_collection
 from unshaken.examples import Example
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Recipe, TokenAssembler, TokenTable
@@ -75,8 +76,7 @@ class ManySearches:
             cohort.start()
             self.answered = True
             yield cohort.finished()
-            streams = [self.attack.random_stream(space.example) for space in cohort.spaces]
-            for _ in self.attack.search_many(cohort, streams):
+            for _ in self.attack.search_many(cohort, _Streams(self.attack, cohort.spaces)):
                 yield cohort.finished()
         except VictimFailure:
             self.left += [space.example for space in cohort.unfinished()]
@@ -84,7 +84,10 @@ class ManySearches:
             yield cohort.finished(all_done=True)
 
     def _prepare(self, examples: Sequence[Example]) -> Prepared:
-        spaces = self._spaces(examples)
+        with without_collection():
+            return self._prepared(self._spaces(examples))
+
+    def _prepared(self, spaces: Sequence[Space]) -> Prepared:
         made = list(zip(spaces, self.assembler.recipes(spaces), strict=True))
         self.left += [space.example for space, recipe in made if recipe is None]
         return [
@@ -106,6 +109,28 @@ class ManySearches:
                 pending = following
             if pending is not None:
                 yield pending.result()
+
+
+class _Streams(Sequence[np.random.Generator]):
+    """The random stream of each example, made where it is drawn from: many searches draw nothing."""
+
+    def __init__(self, attack: Searcher, spaces: Sequence[Space]) -> None:
+        self._attack, self._spaces = attack, spaces
+        self._made: dict[int, np.random.Generator] = {}
+
+    def __len__(self) -> int:
+        return len(self._spaces)
+
+    @overload
+    def __getitem__(self, index: int) -> np.random.Generator: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[np.random.Generator]: ...
+    def __getitem__(self, index: int | slice) -> np.random.Generator | list[np.random.Generator]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if index not in self._made:
+            self._made[index] = self._attack.random_stream(self._spaces[index].example)
+        return self._made[index]
 
 
 def _parts(chosen: Sequence[tuple[Space, Recipe]]) -> Iterator[list[tuple[Space, Recipe]]]:
