@@ -109,6 +109,7 @@ def test_other_heads_come_back_too(head, tmp_path):
         assert len(loaded(**batch, output_hidden_states=True).hidden_states) == 4
 
 
+@pytest.mark.full
 def test_loading_without_unshaken_fails_loudly(tmp_path):
     connect(tiny("bert"), Connection()).save_pretrained(tmp_path)
     program = (

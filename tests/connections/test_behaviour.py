@@ -193,6 +193,7 @@ def test_reentrant_checkpointing_is_refused_with_a_cure():
     assert "use_reentrant" in check(disconnect(model), Connection.im_bert())[0][1]
 
 
+@pytest.mark.full
 def test_the_rest_of_a_compiled_model_still_compiles():
     model, batch = connected("descent"), tokens()
     with torch.no_grad():

@@ -41,6 +41,7 @@ settings = {{ epochs = 1 }}
 """
 
 
+@pytest.mark.full
 def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> None:
     world, workspace = make_world(tmp_path), tmp_path / "experiments"
     (workspace / "reproduce").mkdir(parents=True)
@@ -87,6 +88,7 @@ def try_once(run: Run, measures: Sequence[Measure], workspace: Workspace) -> Out
 
 
 @pytest.mark.parametrize("seeds", [(0, 1), (-1, 1)])
+@pytest.mark.full
 def test_what_the_memory_has_no_room_for_is_tried_again_with_fewer_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, int]
 ) -> None:
@@ -105,6 +107,7 @@ def test_what_the_memory_has_no_room_for_is_tried_again_with_fewer_beside_it(
         assert 3 < sum(tries[run] for run in tries if run.seed < 0) <= 6  # at most once beside another, and once alone
 
 
+@pytest.mark.full
 def test_a_task_that_is_not_ready_is_waited_for_while_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

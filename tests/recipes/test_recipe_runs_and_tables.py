@@ -233,6 +233,7 @@ def test_checkpoints_and_memory_select_the_same_epoch(world: Path, finished: tup
     assert (other.work(job.run) / "model" / "config.json").is_file()
 
 
+@pytest.mark.full
 def test_side_by_side_equals_one_by_one(world: Path, finished: tuple[Workspace, list[Outcome]]) -> None:
     workspace, outcomes = finished
     other = dataclasses.replace(workspace, out=world / "side-by-side")
