@@ -1,4 +1,4 @@
-"""What one text costs at inference: as torch counts it, and as IM-BERT's tables count it."""
+"""What one text costs at inference, as torch counts it and as IM-BERT's tables count it, and how large a model is."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def count_gflops(model: Any) -> dict[str, float]:
     steps = getattr(connection.solver, "steps", 0) if connection.is_implicit else 0
     share = connected / max(1, model.config.num_hidden_layers)
     return {"gflops": true, "counted_gflops": round(plain * (1 + steps * share), 3)}
+
+
+def count_parameters(model: Any) -> float:
+    """Parameters of a model in millions; weights that are shared count once, and so do those of a connection's step."""
+    return float(round(sum(weight.numel() for weight in model.parameters()) / 1e6, 3))
 
 
 def _forward_gflops(model: Any) -> float:

@@ -18,7 +18,7 @@ from unshaken.schema import decode
 
 COUNTER_FITTED = "counter-fitted"
 OUT_OF_MEMORY = "the GPU's memory is used up"
-What = Literal["accuracy", "gflops", "counted-gflops", "distance", "seconds", "cost", "features"]
+What = Literal["accuracy", "gflops", "counted-gflops", "parameters", "distance", "seconds", "cost", "features"]
 
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -105,8 +105,8 @@ class Measure:
 
     Attributes:
         what: "accuracy"; "gflops" of one text of 128 tokens as torch counts them, "counted-gflops" as IM-BERT counts
-            them; "distance" to the pretrained weights; training "seconds"; training "cost" in plain steps; or
-            "features" of a few hundred texts, as a map.
+            them; its "parameters" in millions; "distance" to the pretrained weights; training "seconds"; training
+            "cost" in plain steps; or "features" of a few hundred texts, as a map.
         on: The task whose test set it is; the training task where None.
         attack: As on the command line; the answers as they are where None.
         examples: How many, by stable ids; all where None.

@@ -17,7 +17,7 @@ from unshaken_experiments.schedule import at_most
 DRAWN = "in the figure"  # no number
 SEEDS_FOR_A_CLAIM = 3
 FALSE_DISCOVERIES = 0.05  # at most this share of a table's stars, on average
-UNITS = {"gflops": "gflops", "counted-gflops": "counted_gflops", "seconds": "seconds", "cost": "cost"}
+UNITS = {what: what.replace("-", "_") for what in ("gflops", "counted-gflops", "parameters", "seconds", "cost")}
 
 
 @dataclass(frozen=True, kw_only=True)

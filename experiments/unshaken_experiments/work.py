@@ -240,12 +240,14 @@ def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
 
 def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, workspace: Workspace) -> Outcome:
     from unshaken.attacks import Victim
-    from unshaken_experiments.flops import count_gflops
+    from unshaken_experiments.flops import count_gflops, count_parameters
 
     run = outcome.run
     victim = Victim.from_pretrained(str(folder), max_length=run.settings.max_length)
     if "gflops" not in outcome.training:
         outcome = replace(outcome, training={**outcome.training, **count_gflops(victim.model)})
+    if "parameters" not in outcome.training:
+        outcome = replace(outcome, training={**outcome.training, "parameters": count_parameters(victim.model)})
     for measure in missing:
         key = measure.key(run.settings.task)
         if measure.what == "features" and outcome.features is None:

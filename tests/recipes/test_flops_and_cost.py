@@ -11,7 +11,7 @@ from unshaken.examples import Example, Examples
 from unshaken.solvers import Anderson, GradientDescent
 from unshaken.substitutions import Dictionary
 from unshaken_experiments.cost import cost_factors, queries_to_the_end
-from unshaken_experiments.flops import count_gflops
+from unshaken_experiments.flops import count_gflops, count_parameters
 from unshaken_experiments.runs import make_settings
 
 LAYERS, HIDDEN, INNER, TOKENS = 4, 128, 512, 128
@@ -89,3 +89,12 @@ def test_inference_factors_agree_with_counted_flops() -> None:
     solved = count_gflops(connect(bert(), Connection(form="layer", solver=Anderson(steps=3))))["gflops"]
     settings = make_settings("x", {"task": "sst2", "connection": "implicit", "solver": "anderson:steps=3"})
     assert solved / plain == pytest.approx(cost_factors(settings, LAYERS)[1], rel=0.1)
+
+
+def test_parameters_are_counted_and_a_connection_adds_none_but_learned_steps() -> None:
+    layer = 4 * (HIDDEN**2 + HIDDEN) + 2 * HIDDEN * INNER + INNER + HIDDEN + 2 * 2 * HIDDEN
+    embeddings = (bert().config.vocab_size + 256 + 2) * HIDDEN + 2 * HIDDEN
+    head = HIDDEN**2 + HIDDEN + 2 * HIDDEN + 2
+    exact = (embeddings + LAYERS * layer + head) / 1e6
+    assert count_parameters(bert()) == pytest.approx(exact, abs=5e-4)
+    assert count_parameters(connect(bert(), Connection.im_bert())) == count_parameters(bert())
