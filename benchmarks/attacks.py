@@ -219,8 +219,8 @@ def main() -> None:
     on_gpu.add_argument("-n", type=int, default=872)
     on_gpu.add_argument("--n-imdb", type=int, default=200)
     on_gpu.add_argument("--in-flight", type=int, default=1024)
-    on_gpu.add_argument("--compare", action="store_true", help="also search each example alone")
-    on_gpu.add_argument("--profile", action="store_true", help="also print where the time goes")
+    on_gpu.add_argument("--compare", action="store_true", help="also search each example alone (short attacks)")
+    on_gpu.add_argument("--profile", action="store_true", help="also print operators and functions by their time")
     on_cpu.add_argument("--population", type=int, default=20)
     on_cpu.add_argument("--generations", type=int, default=10)
     for mode in (on_cpu, on_gpu):

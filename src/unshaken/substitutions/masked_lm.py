@@ -134,6 +134,7 @@ class MaskedLM(Substitutions):
     def _predict(self, texts: Sequence[str]) -> None:
         import torch
 
+        from unshaken.attention import attention_for_any_shape
         from unshaken.substitutions.pretrained import batches
 
         if len(self._known) + len(texts) > CACHED:
@@ -144,7 +145,8 @@ class MaskedLM(Substitutions):
         many = min(self.k + 16, int(whole.sum()))  # some are dropped as the word itself or its antonyms
         with torch.no_grad():
             for rows, inputs in batches(model, tokenizer, texts, self.batch_size):
-                logits = model(**inputs).logits.float()  # (batch, seq, vocabulary)
+                with attention_for_any_shape(model.device):
+                    logits = model(**inputs).logits.float()  # (batch, seq, vocabulary)
                 place = (inputs["input_ids"] == tokenizer.mask_token_id).int().argmax(1)
                 at_mask = logits[torch.arange(len(rows)), place].masked_fill(~whole.to(logits.device), -torch.inf)
                 for row, ids in zip(rows, at_mask.topk(many).indices.tolist(), strict=True):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unshaken.attacks.constraints.base import Candidate, Constraint
+from unshaken.attention import attention_for_any_shape
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.pretrained import batches, load_pretrained
@@ -57,7 +58,8 @@ class SentenceEncoder:
     def _encode(self, texts: Sequence[str]) -> Tensor:
         vectors: list[Tensor] = [torch.empty(0)] * len(texts)
         for rows, inputs in batches(self._model, self._tokenizer, texts, self.batch_size):
-            hidden = self._model(**inputs).last_hidden_state.float()  # (batch, seq, hidden)
+            with attention_for_any_shape(self._model.device):
+                hidden = self._model(**inputs).last_hidden_state.float()  # (batch, seq, hidden)
             mask = inputs["attention_mask"].unsqueeze(-1)
             mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
             unit = torch.nn.functional.normalize(mean, dim=-1).cpu()
