@@ -222,3 +222,9 @@ def test_headlines_of_one_model_and_of_clean_answers() -> None:
     assert same.startswith(
         "Of 10 texts of made, other-0 answers 90.0% rightly and model-0 100.0%: -10.0 points, which c"
     )
+
+
+def test_the_headline_is_about_what_was_attacked() -> None:
+    """As `harden` reports: first clean answers on all rows, then attacks on some."""
+    clean, attacked = made_evaluation(total=9, data="held out"), made_evaluation(run("xxoo-"), total=5, wrong=(4,))
+    assert headline(Report(evaluations=(clean, attacked))).startswith("Of 5 texts of made, model-0 answers 80.0%")

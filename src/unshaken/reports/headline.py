@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 
 def headline(report: Report) -> str:
-    """The first set of examples in plain words: how much stays right, for which model most, and whether chance does it.
+    """The first set in plain words, of those attacked if any is: how much stays right, for which model most, by chance?
 
     Example:
         "Of 200 texts of sst2, rift answers 61.0% rightly under the worst of 2 attacks and plain 12.5%: 48.5 points
         more, which is more than chance (p < 0.001)."
     """
-    methods = by_method(report.evaluations)[0]
+    sets = by_method(report.evaluations)
+    methods = next((methods for methods in sets if methods[0][0].attacks), sets[0])
     first = methods[0][0]
     condition = first.conditions[-1]
     shares = _shares(report, methods, condition)
