@@ -17,6 +17,7 @@ from unshaken.attacks import (
     PWWS,
     AttackResults,
     Beam,
+    Exhaustive,
     Genetic,
     Greedy,
     Random,
@@ -40,6 +41,7 @@ SEARCHES = (
     Greedy(substitutions=WORD_LIST),
     Beam(substitutions=WORD_LIST, width=3),
     Random(substitutions=WORD_LIST, samples=30),
+    Exhaustive(substitutions=WORD_LIST),
     *(
         TextFooler(substitutions=WORD_LIST, variant=variant, constraints=())
         for variant in ("paper", "code", "textattack")
@@ -298,3 +300,8 @@ def test_no_garbage_is_looked_for_while_it_is_put_off() -> None:
     was_on = gc.isenabled()
     gc.enable()
     assert not was_on  # whoever switched it off decides when it is on again
+
+
+def test_spaces_that_are_too_large_are_told_one_by_one(victims: Any) -> None:
+    results = assert_equal(Exhaustive(substitutions=WORD_LIST, limit=20), victims[2], labelled(victims[2]))
+    assert {"error"} < {row.outcome for row in results}

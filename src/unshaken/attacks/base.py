@@ -139,6 +139,10 @@ class SearchAttack(Attack):
         """
         raise NotImplementedError(f"{self.name} searches one example at a time")
 
+    def joins_cohorts(self, space: Space) -> bool:
+        """Whether an example may be searched with others; otherwise `search` takes it, or says why it cannot."""
+        return True
+
     @property
     def searches_many(self) -> bool:
         """Whether `search_many` is there, and as new as `search`: a subclass with its own search wants that."""

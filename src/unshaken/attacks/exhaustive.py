@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 
 from unshaken.attacks.base import SearchAttack
-from unshaken.attacks.questions import Ask, Scores, Search
+from unshaken.attacks.questions import BLOCK_CELLS, Ask, Scores, Search
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,32 @@ class Exhaustive(SearchAttack):
                 return np.asarray(block[scores.success.argmax()])
             start, size = start + size, min(2 * size, 8192)
         return None
+
+    def joins_cohorts(self, space: Space) -> bool:
+        return space.size <= self.limit  # the others end as errors, each by itself
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        every = {number: all_rows(cohort.spaces[number]) for number in cohort.active().tolist()}
+        start, size = 1, 64
+        while True:
+            active = [number for number in cohort.active().tolist() if len(every[number]) > start]
+            if not active:
+                return
+            for part in _parts(active, size * cohort.width):
+                blocks = [every[number][start : start + size] for number in part]
+                rows = np.concatenate([np.pad(block, ((0, 0), (0, cohort.width - block.shape[1]))) for block in blocks])
+                owner = torch.from_numpy(np.repeat(part, [len(block) for block in blocks])).to(cohort.device)
+                choices = torch.from_numpy(rows).to(cohort.device)
+                cohort.settle(owner, choices, cohort.ask(owner, choices, in_order=True), first=True)
+            start, size = start + size, min(2 * size, 8192)
+            yield
+
+
+def _parts(numbers: Sequence[int], cells: int) -> Iterator[Sequence[int]]:
+    """So many examples at once that a question keeps within memory, where each brings so many choices."""
+    step = max(1, BLOCK_CELLS // max(1, cells))
+    for start in range(0, len(numbers), step):
+        yield numbers[start : start + step]
 
 
 def all_rows(space: Space) -> np.ndarray:

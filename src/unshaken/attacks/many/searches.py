@@ -27,6 +27,7 @@ class ManySearcher(Searcher, Protocol):
 
     @property
     def searches_many(self) -> bool: ...
+    def joins_cohorts(self, space: Space) -> bool: ...
     def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]: ...
 
 
@@ -88,6 +89,8 @@ class ManySearches:
             return self._prepared(self._spaces(examples))
 
     def _prepared(self, spaces: Sequence[Space]) -> Prepared:
+        self.left += [space.example for space in spaces if not self.attack.joins_cohorts(space)]
+        spaces = [space for space in spaces if self.attack.joins_cohorts(space)]
         made = list(zip(spaces, self.assembler.recipes(spaces), strict=True))
         self.left += [space.example for space, recipe in made if recipe is None]
         return [
