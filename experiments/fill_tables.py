@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import attack_costs
+import baselines
 import results
 from defence_table import table as trial_table
 
@@ -181,6 +182,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "defences-gpu-swap": lambda: defences("gpu/defences_swap.json"),
     "attacks-cpu": attacks_cpu,
     "attacks-gpu": attacks_gpu,
+    "baselines": baselines.table,
     "results-totals": results.totals,
     "results-index": results.index,
     "results-headline": results.headline,

@@ -163,7 +163,7 @@ def _judged(group: Group, name: str, claim: Claim) -> tuple[str, str, str, str, 
     found = judge(claim, cell, rival)
     paper = "not printed" if found.paper is None else f"{found.paper:+.1f}"
     verdict = f"**{found.verdict}**" if found.verdict else "too few seeds"
-    return paper, _gain(cell).replace(STAR, ""), group.title, verdict, str(cell.gain_seeds)
+    return paper, gain(cell).replace(STAR, ""), group.title, verdict, str(cell.gain_seeds)
 
 
 def sections(names: Iterable[str]) -> str:
@@ -341,12 +341,13 @@ def equal_clean(encoder: str, recipe: str) -> str:
             cell.column: cell
             for cell in cells(pair, kept(group.file), group.encoder, **group.options)[: len(plain.columns)]
         }
-        lines.append([*row, nearest.name, *(_gain(found_[column.name]) for column in plain.columns)])
+        lines.append([*row, nearest.name, *(gain(found_[column.name]) for column in plain.columns)])
     heading += [column.name for column in plain.columns if column.name != "Clean"]
     return "\n".join(f"| {' | '.join(line)} |" for line in [heading, ["---"] * len(heading), *lines])
 
 
-def _gain(cell: Cell) -> str:
+def gain(cell: Cell) -> str:
+    """A difference with its interval."""
     if cell.gain is None:
         return "not run"
     told = f"{cell.gain:+.1f}{STAR if cell.significant else ''} [{cell.gain_low:+.1f}, {cell.gain_high:+.1f}]"
@@ -360,17 +361,17 @@ def number(recipe: str, encoder: str, method: str, column: str) -> str:
     `Genetic gain over RIFT` the difference from another method. The encoder may be the file of a group, without its
     ending, where several groups have run the recipe on it.
     """
-    name, gain, rival = column.partition(" gain")
+    name, asks_gain, rival = column.partition(" gain")
     rival = rival.removeprefix(" over ")
     for group in of(recipe):
         if encoder not in (group.encoder, Path(group.file).stem):
             continue
         cell = _against(group, recipe, rival or group.recipe(recipe).baseline).get((method, name))
         if cell is not None and cell.ours is not None:
-            if not gain:
+            if not asks_gain:
                 return f"{cell.ours:.1f}" if cell.low is not None else f"{cell.ours:.3g}"
             if cell.gain is not None:
-                return _gain(cell).replace(STAR, "")
+                return gain(cell).replace(STAR, "")
     raise KeyError(f"no run gave {recipe} | {encoder} | {method} | {column}")
 
 

@@ -63,6 +63,7 @@ def defences() -> list[DefenceRow]:
     return [
         DefenceRow(name="standard", make=Standard, without_noise=Standard),
         DefenceRow(name="freelb", make=FreeLB, calls_backward=True, without_noise=lambda: FreeLB(init_magnitude=0)),
+        DefenceRow(name="freelb-plus-plus", make=FreeLB.plus_plus, calls_backward=True),
         DefenceRow(name="smart", make=SMART, without_noise=lambda: SMART(noise=1e-12)),
         DefenceRow(name="smart-words", make=lambda: SMART(space="word_embeddings")),
         DefenceRow(name="smart-bregman", make=lambda: SMART.paper(weight=3), keeps_state=True),

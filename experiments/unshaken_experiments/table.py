@@ -88,7 +88,7 @@ def cells(
 ) -> list[Cell]:
     """Every cell of a recipe, methods outermost. `outcomes` are by run key; the rest is as it was for `plan`."""
     limits = (examples, clean_examples)
-    view = _View(recipe, outcomes, encoder, tuple(seeds if seeds is not None else recipe.seeds), changes, limits)
+    view = View(recipe, outcomes, encoder, tuple(seeds if seeds is not None else recipe.seeds), changes, limits)
     return starred([view.cell(method, column) for method in recipe.methods for column in recipe.columns])
 
 
@@ -118,7 +118,9 @@ def star_counts(found: Sequence[Cell], baseline: str) -> str:
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
+    """One recipe on one encoder, with what was measured of its runs."""
+
     recipe: Recipe
     outcomes: Mapping[str, Outcome]
     encoder: str
@@ -141,11 +143,11 @@ class _View:
             return Cell(**named, why=DRAWN if drawn else self._why(method, column))
         if column.measure.what != "accuracy":
             return self._plain(method, column, named)
-        found = self._marks(method, column)
+        found = self.marks(method, column)
         if not found:
             return Cell(**named, why=self._why(method, column))
         reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
-        rival = {} if method.name == reference.name else self._marks(reference, column)
+        rival = {} if method.name == reference.name else self.marks(reference, column)
         return Cell(**named, **_shares([found]), **_gains([found], [rival]), majority=self._majority(method, column))
 
     def _parts(self, column: Column) -> list[Column]:
@@ -154,10 +156,10 @@ class _View:
     def _outcome(self, method: Method, column: Column, seed: int) -> Outcome | None:
         return self.outcomes.get(self.recipe.run(self.encoder, method, column, seed, self.changes).key)
 
-    def _marks(self, method: Method, column: Column) -> dict[int, str]:
+    def marks(self, method: Method, column: Column) -> dict[int, str]:
         """Seed -> which examples held."""
         if column.worst_of:
-            attacks = [self._marks(method, part) for part in self._parts(column)]
+            attacks = [self.marks(method, part) for part in self._parts(column)]
             seeds = set.intersection(*(set(attack) for attack in attacks))
             worst = {
                 seed: _worst([attack[seed] for attack in attacks])
@@ -224,11 +226,11 @@ class _View:
     def _average(self, method: Method, column: Column, named: dict[str, Any]) -> Cell:
         """The mean of the columns it names, where all of them are there."""
         columns = self._parts(column)
-        found = [self._marks(method, part) for part in columns]
+        found = [self.marks(method, part) for part in columns]
         if not all(found):
             return Cell(**named, why=self._why(method, column))
         reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
-        rivals = [{} if method.name == reference.name else self._marks(reference, part) for part in columns]
+        rivals = [{} if method.name == reference.name else self.marks(reference, part) for part in columns]
         return Cell(**named, **_shares(found), **_gains(found, rivals))
 
 
@@ -237,7 +239,7 @@ def _worst(attacks: Sequence[str]) -> str:
     return "".join("0" if "0" in marks else "?" if "?" in marks else "1" for marks in zip(*attacks, strict=True))
 
 
-def _table(marks: Mapping[int, str], seeds: Sequence[int]) -> Any:
+def table_of(marks: Mapping[int, str], seeds: Sequence[int]) -> Any:
     """(seeds, examples) of 1, 0 and NaN."""
     import numpy as np
 
@@ -252,7 +254,7 @@ def _shares(columns: Sequence[Mapping[int, str]]) -> dict[str, Any]:
     seeds = sorted(set.intersection(*(set(column) for column in columns)))
     if not seeds:
         return {}
-    tables = [_table(column, seeds) for column in columns]
+    tables = [table_of(column, seeds) for column in columns]
     examples = sum(table.shape[1] for table in tables)
     by_seed = np.mean([np.nanmean(table, axis=1) for table in tables], axis=0)
     found = over_seeds_and_examples(tables)
@@ -270,21 +272,25 @@ def _shares(columns: Sequence[Mapping[int, str]]) -> dict[str, Any]:
 
 def _gains(columns: Sequence[Mapping[int, str]], rivals: Sequence[Mapping[int, str]]) -> dict[str, Any]:
     """Mean difference on the same examples and seeds, with its interval; empty where there is nothing to pair."""
-    import numpy as np
-
     seeds = sorted(set.intersection(*(set(column) for column in (*columns, *rivals))))
     pairs = list(zip(columns, rivals, strict=True))
     if not seeds or any(len(one[seed]) != len(other[seed]) for one, other in pairs for seed in seeds):
         return {}
-    tables = [_table(one, seeds) - _table(other, seeds) for one, other in pairs]
+    return difference_of([table_of(one, seeds) - table_of(other, seeds) for one, other in pairs])
+
+
+def difference_of(tables: Sequence[Any]) -> dict[str, Any]:
+    """The mean of differences (seeds, examples), with its interval; empty if a seed has no example known for both."""
+    import numpy as np
+
     if not all(np.isfinite(table).any(axis=1).all() for table in tables):
-        return {}  # a seed of which no example is known for both
+        return {}
     found = over_seeds_and_examples(tables)
     return {
         "gain": 100 * found.estimate,
         "gain_low": 100 * max(-1.0, found.low),
         "gain_high": 100 * min(1.0, found.high),
-        "gain_seeds": len(seeds),
+        "gain_seeds": len(tables[0]),
         "gain_p": found.p_value,
     }
 

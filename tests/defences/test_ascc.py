@@ -103,6 +103,14 @@ def test_a_warm_start_begins_where_the_last_search_of_word_and_label_ended(monke
     assert "memory" in defence.state_dict()
 
 
+def test_it_tells_what_its_hull_held() -> None:
+    model = tiny_model()
+    defence = ready(ASCC(substitutions=WORDS), model, tokenizer())
+    assert defence.facts() == {}
+    run(defence, text_step(model))
+    assert defence.facts() == {"hull_coverage": {"words": 1.0, "substitutes": 1.0, "texts": 1.0}}
+
+
 def test_options_reach_the_search() -> None:
     names = {field.name for field in fields(HullSearch)}
     assert names <= {field.name for field in fields(ASCC)}

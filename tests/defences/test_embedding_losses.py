@@ -38,10 +38,31 @@ def assert_same(model: Any, loss: Tensor, expected_loss: Tensor, found: dict[str
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("max_norm", [None, 0.3])
 def test_freelb_is_its_official_loop(model: Any, norm: Any, max_norm: float | None) -> None:
-    step, twin, passes, rate, magnitude = tiny_step(model), copy.deepcopy(model), 3, 0.2, 0.5
-    defence = FreeLB(steps=passes, adv_lr=rate, init_magnitude=magnitude, max_norm=max_norm, norm=norm)
+    defence = FreeLB(steps=3, adv_lr=0.2, init_magnitude=0.5, max_norm=max_norm, norm=norm)
+    compare_with_official_loop(model, defence, 3, 0.2, 0.5, max_norm, norm, True)
+
+
+def test_freelb_plus_plus_is_its_official_loop(model: Any) -> None:
+    """TextDefender: five passes of 0.03 from a start of 0.05, no ball, dropout drawn anew in every pass."""
+    compare_with_official_loop(model, FreeLB.plus_plus(), 5, 0.03, 0.05, None, "l2", False)
+    longer = FreeLB.plus_plus(steps=2, adv_lr=0.4)
+    compare_with_official_loop(model, longer, 2, 0.4, 0.05, None, "l2", False)
+
+
+def compare_with_official_loop(
+    model: Any,
+    defence: FreeLB,
+    passes: int,
+    rate: float,
+    magnitude: float,
+    max_norm: float | None,
+    norm: str,
+    shares_dropout: bool,
+) -> None:
+    step, twin = tiny_step(model), copy.deepcopy(model)
     parts, found = run(ready(defence, model), step)
 
+    twin.zero_grad()
     torch.manual_seed(7)
     mask = step.inputs["attention_mask"].double()
     start = embed(twin, step)
@@ -53,7 +74,8 @@ def test_freelb_is_its_official_loop(model: Any, norm: Any, max_norm: float | No
     expected = 0.0
     for ascent in range(passes):
         delta.requires_grad_()
-        torch.set_rng_state(dropout_state)
+        if shares_dropout:
+            torch.set_rng_state(dropout_state)
         loss = F.cross_entropy(logits_at(twin, step, embed(twin, step) + delta), step.labels) / passes
         loss.backward()
         expected += loss.detach()

@@ -25,7 +25,7 @@ def moved(model: Any, by: float = 0.05) -> Any:
 @pytest.mark.parametrize("form", ["l2", "l2_squared"])
 @pytest.mark.parametrize("scope", ["all_encoder", "no_bias_layernorm"])
 def test_ptwd_is_its_formula(form: Any, scope: Any) -> None:
-    model = tiny_model(dropout=0.0)
+    model = tiny_model()  # with dropout, drawn once by the task's pass
     pretrained = {name: value.detach().clone() for name, value in model.bert.named_parameters()}
     defence = ready(PTWD(weight=0.3, form=form, scope=scope), model)
     step = tiny_step(moved(model))
@@ -37,8 +37,10 @@ def test_ptwd_is_its_formula(form: Any, scope: Any) -> None:
         if scope == "all_encoder" or not (name.endswith("bias") or "LayerNorm" in name):
             squared = squared + ((value - pretrained[name]) ** 2).sum()
     penalty = 0.3 * (1e-10 + squared) ** 0.5 if form == "l2" else 0.15 * squared
-    (F.cross_entropy(model(**step.inputs).logits, step.labels) + penalty).backward()
-    torch.testing.assert_close(parts["ptwd"], penalty)
+    torch.manual_seed(7)
+    task = F.cross_entropy(model(**step.inputs).logits, step.labels)
+    (task + penalty).backward()
+    torch.testing.assert_close(parts, {"task": task, "ptwd": penalty})
     torch.testing.assert_close(found, gradients(model))
 
 
@@ -100,6 +102,43 @@ def test_mixout_is_its_formula_with_the_true_gradient(granularity: Any) -> None:
     torch.testing.assert_close(layer.weight.grad, W.grad)
     rows_alike = bool((M[0] == M).all())
     assert rows_alike == (granularity == "neuron")
+
+
+class LiteralMixLinear(torch.nn.Module):
+    """Lee et al., Eq. 6: each column (or element) of W is put back to U with probability p, the rest is stretched."""
+
+    def __init__(self, layer: Any, p: float, by_element: bool) -> None:
+        super().__init__()
+        self.weight, self.bias, self.p, self.by_element = layer.weight, layer.bias, p, by_element
+        self.U = layer.weight.detach().clone()
+
+    def forward(self, x: Any) -> Any:
+        ones = torch.ones_like(self.weight if self.by_element else self.weight[0])
+        M = (F.dropout(ones, self.p) > 0).to(x.dtype)  # drawn where the layer runs, as its dropouts are
+        mixed = ((1 - M) * self.U + M * self.weight - self.p * self.U) / (1 - self.p)
+        return x @ mixed.T + self.bias
+
+
+@pytest.mark.parametrize("granularity", ["neuron", "element"])
+def test_a_step_with_mixout_is_that_of_a_model_of_mixing_layers(granularity: Any) -> None:
+    """Loss and every gradient of a whole model with moved weights and dropout."""
+    model, p = tiny_model(), 0.3
+    twin = copy.deepcopy(model)
+    linears = [name for name, layer in twin.bert.named_modules() if isinstance(layer, torch.nn.Linear)]
+    assert len(linears) == 13  # two layers of six, and the pooler
+    for name in linears:
+        parent, _, own = name.rpartition(".")
+        mixing = LiteralMixLinear(twin.bert.get_submodule(name), p, granularity == "element")
+        setattr(twin.bert.get_submodule(parent), own, mixing)
+    parts, found = run(ready(Mixout(p=p, granularity=granularity), model), tiny_step(moved(model)))
+
+    moved(twin)
+    step = tiny_step(twin)
+    torch.manual_seed(7)
+    expected = F.cross_entropy(twin(**step.inputs).logits, step.labels)
+    expected.backward()
+    torch.testing.assert_close(parts, {"task": expected})
+    torch.testing.assert_close(found, gradients(twin))
 
 
 def test_mixout_keeps_the_weights_in_expectation() -> None:

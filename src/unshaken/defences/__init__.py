@@ -28,6 +28,7 @@ from unshaken.names import from_spec
 DEFENCES: dict[str, Callable[..., Defence]] = {
     "standard": Standard,
     "freelb": FreeLB,
+    "freelb-plus-plus": FreeLB.plus_plus,
     "smart": SMART,
     "r3f": R3F,
     "r4f": R4F,

@@ -65,6 +65,16 @@ class FreeLB(Defence):
         positive(steps=self.steps, adv_lr=self.adv_lr)
         one_of("norm", self.norm, ("l2", "linf"))
 
+    @classmethod
+    def plus_plus(cls, steps: int = 5, adv_lr: float = 0.03) -> FreeLB:
+        """FreeLB++: a longer path that no ball holds back, for word substitutions, which are large moves.
+
+        Paper: Li et al., Searching for an Effective Defender: Benchmarking Defense against Adversarial Word
+            Substitution, EMNLP 2021.
+        """
+        # official code: 5 passes, 0.03, 0.05, no ball, dropout drawn anew in every pass
+        return cls(steps=steps, adv_lr=adv_lr, init_magnitude=0.05, max_norm=None, share_dropout=False)
+
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         check_takes_embeddings(model, tokenizer)
 
