@@ -135,21 +135,55 @@ def attacks_cpu() -> str:
 
 
 def attacks_gpu() -> str:
-    found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
-    heading = ["attack", "examples/s, side by side / alone", "rows/s, side by side / alone", "queries/s"]
+    """The engine beside the model alone, in one run."""
+    about, *found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
     rows = [
         [
             row["attack"],
-            number(row["speed_up_examples_per_s"], 1),
-            number(row["speed_up_rows_per_s"], 1),
-            number(row["side_by_side"]["queries_per_s"], 0),
-            f"{row['share_of_forward_only']:.0%}",
+            str(row["examples"]),
+            number(row["rows_per_s"], 0),
+            number(row["forward_only_rows_per_s"], 0) if "forward_only_rows_per_s" in row else "",
+            f"{row['share_of_forward_only']:.0%}" if "share_of_forward_only" in row else "",
+            number(row["wall_s"], 2),
         ]
         for row in found
-        if "attack" in row
+        if "wall_s" in row
     ]
-    about = next(row for row in found if "device" in row)
-    return caption(about) + grid([*heading, "share of forward-only throughput"], rows)
+    return caption(about) + grid(["attack", "examples", "rows/s", "model alone, rows/s", "share", "seconds"], rows)
+
+
+def attacks_compared() -> str:
+    """Cohorts against one search per example: the same sentences, the same victim."""
+    about, *found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
+    rows = [
+        [
+            row["attack"],
+            str(row["compared"]),
+            str(row["outcomes_that_differ"]),
+            *(f"{share:.1%}" for share in row["accuracy_under_attack"]),
+            *(str(count) for count in row["queries"]),
+            number(row["speed_up_over_flights"], 1),
+        ]
+        for row in found
+        if "compared" in row
+    ]
+    heading = ["attack", "examples", "outcomes that differ", "accuracy, cohorts", "one by one", "queries, cohorts"]
+    return caption(about) + grid([*heading, "one by one", "speed-up"], rows)
+
+
+def connections_bars() -> str:
+    found = load("gpu/connections_bars.json")
+    rows = [
+        [
+            f"{row['batch']}, {'bf16' if row['bf16'] else 'float32'}",
+            {"infer": "inference", "train": "training step"}[row["job"]],
+            row["model"],
+            number(row["ratio"]),
+            number(row["milliseconds"], 1),
+        ]
+        for row in found["rows"]
+    ]
+    return caption(found["about"]) + grid(["batch", "what", "model", "ratio to plain", "milliseconds"], rows)
 
 
 def attack(found: attack_costs.Table | None) -> str:
@@ -176,6 +210,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "connections-cpu": lambda: connections("cpu/connections.json"),
     "connections-cpu-gte": lambda: connections("cpu/connections-gte.json"),
     "connections-gpu": lambda: connections("gpu/connections.json"),
+    "connections-bars": connections_bars,
     "connections-gpu-bf16": lambda: connections("gpu/connections_bf16_256.json"),
     "defences-cpu": lambda: defences("cpu/defences.json"),
     "defences-gpu": lambda: defences("gpu/defences.json"),
@@ -183,6 +218,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attacks-cpu": attacks_cpu,
     "attacks-gpu": attacks_gpu,
     "baselines": baselines.table,
+    "attacks-compared": attacks_compared,
     "results-totals": results.totals,
     "results-index": results.index,
     "results-headline": results.headline,
