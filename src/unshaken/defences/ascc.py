@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unshaken.defences.adversary import agreement, publish_halves, resolve
-from unshaken.defences.base import Defence, Passes, Step, evaluation_mode, kl_divergence, log_probabilities
+from unshaken.defences.base import Defence, Passes, Step, evaluation_mode
+from unshaken.defences.divergences import kl_divergence, log_probabilities
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull import SLOTS, Hull

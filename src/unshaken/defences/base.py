@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unshaken.defences.divergences import widened
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 
@@ -346,22 +347,3 @@ def input_embeddings(model: nn.Module) -> nn.Module:
             "get_input_embeddings() and a forward that takes inputs_embeds"
         )
     return table
-
-
-def widened(values: Tensor) -> Tensor:
-    """Half precision to float32; float32 and float64 as they are."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-
-
-def log_probabilities(logits: Tensor) -> Tensor:
-    return torch.log_softmax(widened(logits), dim=-1)
-
-
-def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(p || q) per example from log-probabilities. (batch, classes) -> (batch,)"""
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
-
-
-def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(p || q) + KL(q || p) per example. (batch, classes) -> (batch,)"""
-    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import PLAIN, Defence, Passes, Step, widened
+from unshaken.defences.base import PLAIN, Defence, Passes, Step
+from unshaken.defences.divergences import widened
 from unshaken.defences.perturbations import (
     ascend,
     check_reaches_words,

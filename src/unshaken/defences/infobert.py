@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import Defence, Passes, Step, widened
+from unshaken.defences.base import Defence, Passes, Step
+from unshaken.defences.divergences import widened
 from unshaken.defences.perturbations import (
     SharedRandomness,
     ascend,

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import Passes, Regulariser, Step, frozen_copy, widened
+from unshaken.defences.base import Passes, Regulariser, Step, frozen_copy
+from unshaken.defences.divergences import widened
 from unshaken.defences.features import Feature, choose_feature, feature_of, pooler_is_new
 from unshaken.errors import UnshakenError
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from unshaken.defences.adversary import publish_halves
-from unshaken.defences.base import PLAIN, Defence, Passes, Step, log_probabilities, symmetric_kl
+from unshaken.defences.base import PLAIN, Defence, Passes, Step
+from unshaken.defences.divergences import log_probabilities, symmetric_kl
 from unshaken.defences.perturbations import (
     SharedRandomness,
     check_takes_embeddings,

@@ -9,18 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import (
-    PLAIN,
-    Defence,
-    Passes,
-    Step,
-    frozen_copy,
-    input_embeddings,
-    kl_divergence,
-    log_probabilities,
-    symmetric_kl,
-    widened,
-)
+from unshaken.defences.base import PLAIN, Defence, Passes, Step, frozen_copy, input_embeddings
+from unshaken.defences.divergences import kl_divergence, log_probabilities, symmetric_kl, widened
 from unshaken.defences.perturbations import (
     check_reaches_words,
     check_takes_embeddings,
