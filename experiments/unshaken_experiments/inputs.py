@@ -15,6 +15,7 @@ COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 # Substitution sets that read nothing a recipe could choose.
 WITHOUT_FILES = ("wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing")
 TWO_HOPS = "two-hops:"
+UNSEEN = "unseen-neighbours"  # in the input embeddings of MiniLM, less those of both dictionaries
 FEATURE_EXAMPLES = 500  # RIFT, Figure 3
 
 
@@ -76,18 +77,22 @@ def smoothing_of(settings: Settings, data: Path | None) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def substitutions_of(name: str, data: Path | None) -> Any:
+    from unshaken.embedded import minilm_path
     from unshaken.names import from_spec
-    from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, TwoHops
+    from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, EmbeddingNeighbours, TwoHops, Unseen
     from unshaken.substitutions.specs import split
 
     if len(names := split(name)) > 1:
         return All(tuple(substitutions_of(one, data) for one in names))
     if name.startswith(TWO_HOPS):
         return TwoHops(substitutions_of(name.removeprefix(TWO_HOPS), data))
+    if name == UNSEEN:
+        known = (substitutions_of(COUNTER_FITTED, data), substitutions_of("wordnet", data))
+        return Unseen(EmbeddingNeighbours(model=str(minilm_path())), known)
     if name != COUNTER_FITTED:
         if name.partition(":")[0] not in WITHOUT_FILES:
-            known = ", ".join([COUNTER_FITTED, *WITHOUT_FILES])
-            raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {known}")
+            allowed = ", ".join([COUNTER_FITTED, UNSEEN, *WITHOUT_FILES])
+            raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {allowed}")
         return from_spec("substitutions", name, SUBSTITUTIONS)
     path = None if data is None else data / COUNTER_FITTED_FILE
     if path is None or not path.is_file():

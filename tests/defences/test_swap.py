@@ -195,8 +195,60 @@ def test_repeated_sightings_count_as_one_after_the_other() -> None:
     assert defence.gains.count_nonzero() == 1
 
 
+def test_spread_variants_replace_a_rising_share_of_the_words() -> None:
+    model = tiny_model()
+    words = Dictionary(entries={"good": ["fine"], "bad": ["poor"]})
+    defence = ready(SWAP(substitutions=words, variants=4, rate=0.8, spread=True), model, tokenizer())
+    examples = [Example(id=str(number), texts=("good bad",), label=0) for number in range(4000)]
+    drawn = defence._choose(text_step(model), examples)  # (variants, places)
+    assert drawn.mean(1) == pytest.approx([0.2, 0.4, 0.6, 0.8], abs=0.015)
+    plain = ready(SWAP(substitutions=words, variants=4, rate=0.8), model, tokenizer())
+    assert (plain._choose(text_step(model), examples)[-1] == drawn[-1]).all()
+
+
+def test_recall_crosses_the_worst_variant_of_each_example_with_a_fresh_draw() -> None:
+    model = tiny_model()
+    words = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"]})
+    options: dict[str, Any] = {"substitutions": words, "variants": 2, "rate": 0.5}
+    defence, plain = (ready(SWAP(**options, **more), model, tokenizer()) for more in ({"recall": 0.6}, {}))
+    examples = [Example(id=str(number), texts=("good bad",), label=0) for number in range(3000)]
+    step = text_step(model, progress=0.3)
+    assert (defence._choose(step, examples) == plain._choose(step, examples)).all()  # nothing to recall
+    # The second variant of even examples and the first of odd ones are the worst.
+    choices = np.tile(np.array([[0, 1], [2, 1]]), (1, 3000))  # good and poor; great and poor
+    losses = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat(1, 1500)
+    defence.remember_worst(examples, choices, losses)
+    found = defence._choose(text_step(model, progress=0.6), examples).reshape(2, 1500, 2, 2)  # even and odd, two places
+    fresh = {0: 0.5, 1: 0.25, 2: 0.25}
+    for parity, kept in ((0, (2, 1)), (1, (0, 1))):
+        for place, choice in enumerate(kept):
+            share = (found[:, :, parity, place] == choice).mean()
+            assert share == pytest.approx(0.6 + 0.4 * fresh[choice], abs=0.03)
+
+    other = ready(SWAP(**options, recall=0.6), model, tokenizer()).half()
+    assert other.worst.dtype == torch.int16
+    other.load_state_dict(defence.state_dict())
+    assert (other._choose(step, examples) == defence._choose(step, examples)).all()
+    alone = defence._choose(step, examples[7:8])
+    assert (alone == defence._choose(step, examples)[:, 14:16]).all()
+
+
+def test_the_worst_variant_of_a_step_is_what_is_recalled() -> None:
+    model = tiny_model(dropout=0.0)
+    defence = ready(SWAP(substitutions=WORDS, variants=3, rate=0.7, recall=0.999), model, tokenizer())
+    step = text_step(model, progress=0.1)
+    drawn = defence.draw(step, step.examples)
+    losses = defence.losses(step, step.encode(drawn))
+    defence.loss(step)
+    rows = len(TEXTS)
+    worst = [drawn[int(number) * rows + row] for row, number in enumerate(losses.argmax(0))]
+    again = defence.draw(text_step(model, progress=0.2), step.examples)
+    assert sum(again[row] == worst[row] for row in range(rows)) >= rows - 1
+
+
 def test_bad_input() -> None:
-    for options in ({"variants": 0}, {"rate": 0.0}, {"rate": 1.5}, {"greed": -0.1}, {"greed": 0.5, "variants": 1}):
+    alone = [{name: 0.5, "variants": 1} for name in ("greed", "recall", "spread")]
+    for options in ({"variants": 0}, {"rate": 0.0}, {"rate": 1.5}, {"greed": -0.1}, {"recall": 1.0}, *alone):
         with pytest.raises(UnshakenError):
             SWAP(**options)
     model = tiny_model()

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from unshaken.cli import app
 from unshaken.errors import UnshakenError
+from unshaken.substitutions import segment
 from unshaken_experiments import (
     Measure,
     Measured,
@@ -156,6 +157,14 @@ def test_a_recipe_reads_no_file(world: Path) -> None:
         substitutions_of(f"dictionary:path={world / 'data' / 'counterfitted_neighbors.json'}", world / "data")
     with pytest.raises(UnshakenError, match="counterfitted_neighbors"):
         substitutions_of("counter-fitted", world)
+
+
+def test_unseen_neighbours_are_in_neither_dictionary(world: Path) -> None:
+    found, words = substitutions_of("unseen-neighbours", world / "data"), segment("a good film with a slow plot")
+    known = [substitutions_of(name, world / "data").for_text(words) for name in ("counter-fitted", "wordnet")]
+    assert any(found.for_text(words))
+    for own, *seen in zip(found.for_text(words), *known, strict=True):
+        assert not set(own) & {word for other in seen for word in other}
 
 
 # ------------------------------------------------------------------------------------------------------------ the runs

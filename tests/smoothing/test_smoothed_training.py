@@ -12,9 +12,10 @@ from transformers import AutoModelForSequenceClassification
 
 from unshaken import RobustTrainer, RobustTrainingArguments, Smoothing, Victim, smooth
 from unshaken.defences import ASCC, SWAP, HighTemperature, Standard
+from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.readers import KnownWords, parse
-from unshaken.substitutions import All, Dictionary, Homoglyphs, TwoHops, Typos, segment
+from unshaken.substitutions import All, Dictionary, Homoglyphs, TwoHops, Typos, Unseen, segment
 
 TEXTS = ["a good film", "a bad plot", "fine movie", "awful picture", "nice slow film", "poor dull plot"] * 2
 ROWS = Examples(rows=tuple(Example(id=str(n), texts=(text,), label=n % 2) for n, text in enumerate(TEXTS)))
@@ -117,6 +118,19 @@ def test_joined_sets_and_two_hops() -> None:
     assert TwoHops(one).candidates(["Good"], 0) == ["thin", "kind"]
     assert TwoHops(one, direct=True).candidates(["good"], 0) == ["fine", "nice", "thin", "kind"]
     assert All((one,)).fingerprint != All((one,), limit=None).fingerprint != TwoHops(one).fingerprint
+
+
+def test_unseen_words_are_those_that_no_known_set_has_at_this_word() -> None:
+    source = Dictionary(entries={"good": ["Fine", "film", "nice", "kind"], "film": ["good", "plot"]})
+    known = (Dictionary(entries={"good": ["fine"]}), Dictionary(entries={"good": ["kind"], "plot": ["film"]}))
+    unseen = Unseen(source, known)
+    assert unseen.for_text(segment("a Good film")) == [[], ["film", "nice"], ["good", "plot"]]
+    assert [unseen.candidates(["a", "Good", "film"], at) for at in range(3)] == unseen.for_text(segment("a Good film"))
+    assert unseen.neighbours("good") == ["film", "nice"]
+    assert Unseen(source, known, limit=1).neighbours("good") == ["film"]
+    assert unseen.fingerprint != Unseen(source, known[:1]).fingerprint
+    with pytest.raises(UnshakenError, match="0 known sets"):
+        Unseen(source, ())
 
 
 def test_smoothed_over_two_sets_has_both_sets_edges(bert: Any) -> None:

@@ -43,6 +43,9 @@ def evaluate(
     vote_rate: options.VoteRate = 0.5,
     vote_substitutions: options.VoteSubstitutes = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples on which attacks are repeated under other scores.")] = 0,
+    calibrate: Annotated[
+        bool, typer.Option(help="Attack each model again at the temperature at which its confidence is right.")
+    ] = False,
     device: options.Device = None,
     dtype: options.Dtype = None,
     max_length: options.MaxLength = None,
@@ -58,6 +61,8 @@ def evaluate(
     options.require_files(task)
     options.require_models(*models)
     names = options.model_names(called, len(models), block)
+    if block is not None and calibrate:
+        raise UnshakenError("--calibrate fits one temperature to all examples; leave out --block")
     from unshaken.display import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
@@ -105,6 +110,7 @@ def evaluate(
             resume=resume,
             seed=seed,
             recheck=recheck,
+            calibrate=calibrate,
             progress=progress,
             shard=shard,
         )

@@ -26,6 +26,7 @@ from unshaken.wordings.choices import Array
 
 MEMORY = 2**18  # gains kept, 1 MiB: three times the swaps of SST-2 with counter-fitted neighbours
 TEMPERATURE = 0.1  # of the softmax of gains, which are differences of cross-entropies, mostly a few tenths
+EXAMPLES_MEMORY = 2**22  # worst choices kept, 8 MiB: three times the places of SST-2
 MOMENTUM = 0.3  # a gain follows the last few sightings of its swap, because the model it was measured on moves
 
 
@@ -44,6 +45,10 @@ class SWAP(Defence):
     number of entries by hash. The memory is saved in checkpoints. Each process of a distributed run keeps its own, and
     a resumed one starts with that of the first process.
 
+    With `recall` it remembers the worst variant of each example, and in the next epoch every variant takes its choices
+    at about that share of the places: a crossover of what hurt before with a fresh draw, which mutates it. Places share
+    a fixed number of entries by hash, saved in checkpoints as well.
+
     With several sources (`All((WordNet(), Typos()))`, or `wordnet,typos` by name) each word's source is drawn first, so
     that one with many substitutes does not drown the others.
 
@@ -56,9 +61,11 @@ class SWAP(Defence):
         substitutions: A substitution set, its specification, or None for WordNet.
         variants: Rewordings drawn of each text.
         rate: Probability that an attackable word is replaced.
+        spread: Variant m of M replaces words with probability rate * m / M, so that there are light and heavy ones.
         beta: Weight of the KL term.
         greed: Probability that a replaced word takes a substitute drawn by the softmax of the gains remembered, instead
             of evenly.
+        recall: Probability that a place takes the choice that it had in the worst variant of its example before.
         columns: Which texts of a pair may change; all where None.
         seed: Draws depend on it, on the example and on the progress of training, not on the batch around the example;
             what greed prefers depends on all that was seen before.
@@ -72,6 +79,8 @@ class SWAP(Defence):
     rate: float = 0.5
     beta: float = 5.0
     greed: float = 0.0
+    recall: float = 0.0
+    spread: bool = False
     columns: tuple[int, ...] | None = None
     seed: int = 0
 
@@ -85,8 +94,11 @@ class SWAP(Defence):
             raise UnshakenError(f"rate is {self.rate}; it is a probability above 0")
         if not 0 <= self.greed <= 1:
             raise UnshakenError(f"greed is {self.greed}; it is a probability")
-        if self.greed and self.variants == 1:
-            raise UnshakenError("greed learns from comparing variants, and there is 1; SWAP needs at least 2 for it")
+        if not 0 <= self.recall < 1:
+            raise UnshakenError(f"recall is {self.recall}; it is a probability below 1, or nothing new is ever tried")
+        for name in ("greed", "recall", "spread"):
+            if getattr(self, name) and self.variants == 1:
+                raise UnshakenError(f"{name} compares variants, and there is 1; SWAP needs at least 2 for it")
         if isinstance(self.columns, int):  # as a command line writes it
             self.columns = (self.columns,)
         self._wordings: dict[tuple[str, ...], Wordings] = {}
@@ -97,6 +109,9 @@ class SWAP(Defence):
         if self.greed:
             self.gains: Tensor
             self.register_buffer("gains", torch.zeros(MEMORY))
+        if self.recall:
+            self.worst: Tensor  # one more than the choice; 0 where nothing is remembered
+            self.register_buffer("worst", torch.zeros(EXAMPLES_MEMORY, dtype=torch.int16))
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         self.substitutions = resolve(self.substitutions)
@@ -117,6 +132,8 @@ class SWAP(Defence):
         parts = {"task": step.task_loss(clean.logits), "swap": self.beta * agreement(clean, adversarial)}
         if self.greed:  # last, so that the device has all its work before we wait for the losses
             self.remember(examples, choices, losses)
+        if self.recall:
+            self.remember_worst(examples, choices, losses)
         return parts
 
     def passes(self) -> Passes:
@@ -172,28 +189,51 @@ class SWAP(Defence):
         gains = self.gains.numpy()
         gains[seen] += (1 - (1 - MOMENTUM) ** counts) * (mean - gains[seen])
 
+    def remember_worst(self, examples: Sequence[Example], choices: Array, losses: Tensor) -> None:
+        """Keep what the worst variant of each example writes at each of its places."""
+        counts = [len(self._wording(example.texts).places) for example in examples]
+        worst = np.repeat(losses.argmax(0).cpu().numpy(), counts)  # (places,)
+        self.worst.numpy()[self._slots(examples)] = choices[worst, np.arange(len(worst))] + 1
+
+    def _slots(self, examples: Sequence[Example]) -> Array:
+        """Where the memory keeps the choice at each place of the examples. (places,)"""
+        return np.asarray(_mixed(self._keys(examples, zlib.crc32(b"worst"))) % np.uint64(EXAMPLES_MEMORY))
+
+    def _keys(self, examples: Sequence[Example], salt: int) -> Array:
+        """A number for each place of each example, which depends on nothing else but the salt. (places,)"""
+        seeds = np.array([zlib.crc32(example.id.encode("utf-8", "surrogatepass"), salt) for example in examples])
+        counts = np.array([len(self._wording(example.texts).places) for example in examples])
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.asarray(np.repeat(seeds, counts).astype(np.uint64) << np.uint64(32) | place.astype(np.uint64))
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SWAP:
-        """The memory stays where texts are drawn, in single precision, wherever the defence goes."""
-        gains = self._buffers.pop("gains", None)
+        """Memories stay where texts are drawn, in their own precision, wherever the defence goes."""
+        kept: dict[str, Tensor | None] = {
+            name: self._buffers.pop(name) for name in ("gains", "worst") if name in self._buffers
+        }
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if gains is not None:
-            self._buffers["gains"] = gains
+        self._buffers.update(kept)
         return self
 
     def _choose(self, step: Step, examples: Sequence[Example]) -> Array:
         """What each variant writes at each place of the batch: 0 is the word, k substitute k. (variants, places)"""
-        wordings = [self._wording(example.texts) for example in examples]
-        salt = zlib.crc32(f"{self.seed} {step.progress}".encode())
-        seeds = np.array([zlib.crc32(example.id.encode("utf-8", "surrogatepass"), salt) for example in examples])
-        counts = np.array([len(wording.places) for wording in wordings])
-        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        keys = np.repeat(seeds, counts).astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)
-        replaced, which, greedy = _uniform(keys, 3 * self.variants).reshape(3, self.variants, -1)
-        sizes = np.concatenate([wording.sizes for wording in wordings])
+        keys = self._keys(examples, zlib.crc32(f"{self.seed} {step.progress}".encode()))
+        replaced, which, greedy, recalled = _uniform(keys, 4 * self.variants).reshape(4, self.variants, -1)
+        sizes = np.concatenate([self._wording(example.texts).sizes for example in examples])
         choices = self._draw(examples, which, sizes)
         if self.greed:
             choices = np.where(greedy < self.greed, self._likely(examples, sizes, which), choices)
-        return np.where(replaced < self.rate, choices, 0)
+        choices = np.where(replaced < self._rates(), choices, 0)
+        if self.recall:
+            known = self.worst.numpy()[self._slots(examples)].astype(np.int64) - 1  # (places,)
+            known = np.minimum(known, sizes - 1)  # two places may share an entry
+            choices = np.where((known >= 0) & (recalled < self.recall), known, choices)
+        return choices
+
+    def _rates(self) -> Array:
+        """Of each variant. (variants, 1)"""
+        steps = np.arange(1, self.variants + 1)[:, None] / self.variants
+        return np.asarray(self.rate * (steps if self.spread else np.ones_like(steps)))
 
     def _draw(self, examples: Sequence[Example], which: Array, sizes: Array) -> Array:
         """A random substitute at every place; of several sources, one is drawn first. (variants, places)"""

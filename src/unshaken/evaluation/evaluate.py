@@ -29,6 +29,7 @@ from unshaken.processes import WHOLE, Shard
 from unshaken.tasks.metrics import score
 from unshaken.tasks.tables import table_examples
 from unshaken.victims import Victim, Vote
+from unshaken.victims.calibrated import Tempered, TemperedModel, calibrated
 
 REPORT_FILE = "report.json"
 
@@ -42,6 +43,7 @@ def evaluate(
     resume: bool = False,
     seed: int = 0,
     recheck: int = 0,
+    calibrate: Examples | bool = False,
     progress: bool = False,
     shard: Shard = WHOLE,
 ) -> Report:
@@ -60,6 +62,9 @@ def evaluate(
         resume: Continue the run that `out` holds.
         seed: Of the samples that probes and rechecks draw; attacks have seeds of their own.
         recheck: Repeat each attack that climbs scores on this many examples under other scores.
+        calibrate: Attack every model a second time at the temperature at which its confidence is right on these clean
+            examples, or on the first set itself where True: probabilities that are all 1 hide a model from a search.
+            Answers do not change, so clean accuracy does not either. The report shows both as models of their own.
         progress: Show a progress bar for each attack.
         shard: The share of this process, where several attack together. They meet in `out`. The first waits
             for the others, repeats attacks, and returns the report; theirs is empty.
@@ -73,6 +78,11 @@ def evaluate(
     models = [Victim.of(victim) for victim in given]
     sets = _sets(examples, models)
     _check_input(models, sets)
+    if calibrate is not False:
+        held_out = sets[0] if calibrate is True else calibrate
+        twins = [calibrated(model, held_out) for model in models]
+        models = [twin for pair in zip(models, twins, strict=True) for twin in pair]
+        names = names and [name for own in names for name in (own, f"{own}, calibrated")]
     named = [attacks] if isinstance(attacks, Attack | str) else attacks
     chosen = [with_source(find_attack(attack)) for attack in named]
     folder = None if out is None else Path(out)
@@ -316,6 +326,7 @@ def _key(name: str, settings: Mapping[str, Any]) -> str:
 
 def _model_info(victim: Victim) -> ModelInfo:
     model = getattr(victim.network, "model", None)
+    asked = victim.victim if isinstance(victim, Tempered) else victim
     return ModelInfo(
         name=victim.name,
         fingerprint=victim.fingerprint,
@@ -323,5 +334,6 @@ def _model_info(victim: Victim) -> ModelInfo:
         max_length=victim.max_length,
         connection=getattr(getattr(model, "config", None), "connection", None),
         training=TrainingRecord.load(victim.folder) if Path(victim.folder).is_dir() else None,
-        vote=victim.settings() if isinstance(victim, Vote) else None,
+        vote=asked.settings() if isinstance(asked, Vote) else None,
+        temperature=victim.temperature if isinstance(victim, Tempered | TemperedModel) else None,
     )

@@ -15,6 +15,7 @@ from unshaken.examples import Examples
 from unshaken.substitutions.words import visible_positions
 from unshaken.tasks.leakage import trained_on
 from unshaken.victims.base import Victim
+from unshaken.victims.calibrated import at_temperature
 
 SAMPLE = 16  # texts: enough lengths to pad and mix, few enough to cost nothing
 ROUNDING = {"float32": 1e-3, "float64": 1e-6}  # of a probability; half precisions below
@@ -87,26 +88,6 @@ def truncated_swaps(
     return sum(position not in seen[key][column] for key, column, position in swaps), len(swaps)
 
 
-class Tempered(Victim):
-    """A victim whose scores are flattened or sharpened; its answers stay the same."""
-
-    def __init__(self, victim: Victim, temperature: float) -> None:
-        self.victim = victim
-        self.temperature = temperature
-        self.num_labels = victim.num_labels
-        self.name = f"{victim.name} at temperature {temperature:g}"
-        self.max_length = victim.max_length
-        self.unknown = victim.unknown
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.victim.fingerprint}@{self.temperature:g}"
-
-    def _predict(self, texts: Sequence[tuple[str, ...]]) -> Any:
-        scaled = self.victim.log_probabilities(texts).astype(np.float64) / self.temperature
-        return scaled - np.logaddexp.reduce(scaled, axis=-1, keepdims=True)
-
-
 def rechecks(
     attack: SearchAttack, victim: Victim, examples: Examples, results: Sequence[AttackResult], count: int, seed: int
 ) -> tuple[Recheck, ...]:
@@ -117,7 +98,7 @@ def rechecks(
     runs: list[tuple[str, SearchAttack, Victim]] = []
     if attack.scoring != "margin":
         runs.append(("margin scoring", replace(attack, scoring="margin"), victim))
-    runs += [(f"temperature {value:g}", attack, Tempered(victim, value)) for value in TEMPERATURES]
+    runs += [(f"temperature {value:g}", attack, at_temperature(victim, value)) for value in TEMPERATURES]
     return tuple(
         Recheck(
             variant=variant,

@@ -196,7 +196,7 @@ def _decode_evaluation(value: Any, where: str) -> Evaluation:
     if isinstance(value, dict) and isinstance(value.get("probes"), dict):
         value = {**value, "probes": {**EARLIER, **value["probes"]}}
     if isinstance(value, dict) and isinstance(value.get("model"), dict):
-        value = {**value, "model": {"vote": None, **value["model"]}}
+        value = {**value, "model": {"vote": None, "temperature": None, **value["model"]}}
     bare = decode(Evaluation, {**value, "attacks": []} if isinstance(value, dict) else value, where)
     runs = decode(tuple[Any, ...], value.get("attacks"), f"{where}.attacks")
     texts = {row.id: list(row.texts) for row in bare.predictions}

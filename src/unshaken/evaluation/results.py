@@ -26,6 +26,7 @@ class ModelInfo:
         connection: Its implicit connection as written into `config.json`, None for a stock model.
         training: The record that training left beside the weights; None where there is none.
         vote: Patterns, rate and substitution set of a vote over rewordings; None where the model is asked directly.
+        temperature: What its logits are divided by for the searches; None where they are taken as they are.
     """
 
     name: str
@@ -35,13 +36,15 @@ class ModelInfo:
     connection: dict[str, Any] | None
     training: TrainingRecord | None
     vote: dict[str, Any] | None = None
+    temperature: float | None = None
 
     @property
     def method(self) -> str:
         """Models of one method differ by their training seed alone."""
         if self.training is None:
             return self.name
-        return self.training.method + (f" + vote of {self.vote.get('k')}" if self.vote else "")
+        vote = f" + vote of {self.vote.get('k')}" if self.vote else ""
+        return self.training.method + vote + ("" if self.temperature is None else ", calibrated")
 
 
 @dataclass(frozen=True, kw_only=True)

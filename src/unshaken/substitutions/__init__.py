@@ -9,7 +9,7 @@ from unshaken.substitutions.coverage import Coverage, coverage, require_coverage
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.substitutions.disguises import Homoglyphs, Invisible, Leet, Spacing
 from unshaken.substitutions.embedding import EmbeddingNeighbours
-from unshaken.substitutions.joined import All, TwoHops
+from unshaken.substitutions.joined import All, TwoHops, Unseen
 from unshaken.substitutions.masked_lm import MaskedLM
 from unshaken.substitutions.specs import parse_all
 from unshaken.substitutions.typos import Typos
@@ -59,6 +59,7 @@ __all__ = [
     "Substitutions",
     "TwoHops",
     "Typos",
+    "Unseen",
     "WordNet",
     "Words",
     "coverage",

@@ -1,4 +1,4 @@
-"""Sets made of other sets: all sources at once, and the words two swaps away."""
+"""Sets made of other sets: all sources at once, the words two swaps away, and what no known set has."""
 
 from __future__ import annotations
 
@@ -110,3 +110,59 @@ class TwoHops(Substitutions):
         far = dict.fromkeys(other for one in near for other in self.source.neighbours(one))
         known = {word, *(() if self.direct else near)}
         return [other for other in ((*near, *far) if self.direct else far) if other not in known][: self.limit]
+
+
+@dataclass(frozen=True)
+class Unseen(Substitutions):
+    """What a source has beyond the sets that a defence knows: the words it was never told about.
+
+    Two sources overlap, so an attack with another source still asks partly about swaps that training has seen.
+
+    Args:
+        source: Where candidates come from, such as `EmbeddingNeighbours` or `MaskedLM`.
+        known: The sets whose swaps are left out, all their candidates.
+        limit: The most candidates for one word, after that; all where None.
+
+    Example:
+        >>> Unseen(EmbeddingNeighbours(model="out/model"), known=(WordNet(),))
+    """
+
+    name: ClassVar[str] = "unseen"
+
+    source: Substitutions
+    known: Sequence[Substitutions]
+    limit: int | None = 8
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", tuple(self.known))
+        if not self.known or (self.limit is not None and self.limit < 1):
+            raise UnshakenError(f"Unseen: {len(self.known)} known sets, limit={self.limit}; both are at least 1")
+
+    @property
+    def provenance(self) -> str:
+        others = " and ".join(one.provenance for one in self.known)
+        return f"{self.source.provenance}, without the swaps of {others} (limit={self.limit})"
+
+    @property
+    def fingerprint(self) -> str:
+        own = (self.name, str(self.limit), self.source.fingerprint)
+        return content_hash([*own, *(one.fingerprint for one in self.known)])
+
+    def vocabulary(self) -> list[str] | None:
+        words = self.source.vocabulary()
+        return None if words is None else list(words)
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        seen = [one.candidates(words, position) for one in self.known]
+        return self._new(self.source.candidates(words, position), seen)
+
+    def neighbours(self, word: str) -> list[str]:
+        return self._new(self.source.neighbours(word), [one.neighbours(word) for one in self.known])
+
+    def for_text(self, words: Words) -> list[list[str]]:
+        seen = zip(*(one.for_text(words) for one in self.known), strict=True)
+        return [self._new(own, known) for own, known in zip(self.source.for_text(words), seen, strict=True)]
+
+    def _new(self, found: Sequence[str], seen: Sequence[Sequence[str]]) -> list[str]:
+        known = {word.lower() for own in seen for word in own}
+        return [word for word in found if word.lower() not in known][: self.limit]

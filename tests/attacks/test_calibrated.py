@@ -1,0 +1,112 @@
+"""A temperature that makes confidence right: its closed form, and what it takes from models with masked scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from victims import WORD_LIST, bag_victim, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import Genetic, Greedy, Victim
+from unshaken.errors import UnshakenError
+from unshaken.evaluation import Report, evaluate
+from unshaken.examples import Examples
+from unshaken.victims import Vote
+from unshaken.victims.calibrated import at_temperature, calibrated, fitted_temperature
+from unshaken.victims.hugging_face import ModelVictim
+
+
+def scaled(factor: float, folder: Any) -> ModelVictim:
+    """The same network with its logits multiplied."""
+    tokenizer = make_tokenizer(folder)
+    model = tiny_bert(tokenizer)
+    with torch.no_grad():
+        model.classifier.weight *= factor
+        model.classifier.bias *= factor
+    return Victim.from_model(model, tokenizer, name="tiny")
+
+
+def with_one_error(victim: Victim) -> Examples:
+    """The label of the least certain text is not what the victim says, so that there is a best temperature."""
+    rows = labelled(victim)
+    least = int(victim.log_probabilities(rows.texts).max(1).argmin())
+    return rows.with_rows(replace(row, label=1 - int(row.label)) if at == least else row for at, row in enumerate(rows))
+
+
+@given(st.floats(0.1, 50), st.integers(55, 95))
+def test_the_temperature_of_a_victim_of_one_confidence_is_known(gap: float, right: int) -> None:
+    scores = np.array([[0.0, gap]] * 100)
+    scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
+    labels = [1] * right + [0] * (100 - right)
+    share = right / 100
+    # Right where sigmoid(gap / T) is the share of right answers.
+    assert fitted_temperature(scores, labels) == pytest.approx(gap / math.log(share / (1 - share)), rel=1e-6)
+
+
+def test_multiplied_logits_have_the_multiplied_temperature(tmp_path: Any) -> None:
+    plain, sharp = scaled(1, tmp_path), scaled(100, tmp_path)
+    rows = with_one_error(plain)
+    texts = [row.texts for row in rows]
+    labels = [int(row.label) for row in rows]
+    own = fitted_temperature(plain.log_probabilities(texts), labels)
+    assert fitted_temperature(sharp.log_probabilities(texts), labels) == pytest.approx(100 * own, rel=1e-4)
+    for ask in ("log_probabilities", "answers_alone"):
+        found, expected = (getattr(calibrated(victim, rows), ask)(texts) for victim in (sharp, plain))
+        np.testing.assert_allclose(found, expected, rtol=2e-2)  # temperatures have three digits
+        assert (found.argmax(1) == getattr(plain, ask)(texts).argmax(1)).all()
+
+
+def test_a_masked_model_loses_its_apparent_robustness(tmp_path: Any) -> None:
+    plain, masked = scaled(1, tmp_path), scaled(1000, tmp_path)
+    rows = labelled(plain)
+    attack = Genetic(population=8, generations=6, substitutions=WORD_LIST, scoring="probability")
+    broken = {
+        name: attack(victim, rows).tally("success")
+        for name, victim in {
+            "plain": plain,
+            "masked": masked,
+            "calibrated": calibrated(masked, with_one_error(plain)),
+        }.items()
+    }
+    assert broken["masked"] < broken["plain"]
+    assert broken["calibrated"] == broken["plain"]
+
+
+def test_a_model_stays_a_model_and_anything_else_is_wrapped(tmp_path: Any) -> None:
+    model = scaled(1, tmp_path)
+    warm = at_temperature(model, 4.0)
+    texts = [("a good film",), ("bad film , slow plot",)]
+    logits = model.log_probabilities(texts).astype(np.float64) / 4
+    expected = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    assert isinstance(warm, ModelVictim)
+    np.testing.assert_allclose(warm.log_probabilities(texts), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        at_temperature(Vote(model, k=1, rate=1e-9), 4.0).log_probabilities(texts), expected, 1e-5
+    )
+    assert len({model.fingerprint, warm.fingerprint, at_temperature(model, 2.0).fingerprint}) == 3
+    assert (warm.folder, at_temperature(bag_victim(), 2.0).network) == (model.folder, None)
+    with pytest.raises(UnshakenError, match="above 0"):
+        at_temperature(model, 0.0)
+
+
+def test_evaluate_shows_both(tmp_path: Any) -> None:
+    model = scaled(100, tmp_path)
+    rows = with_one_error(model)
+    report = evaluate({"mine": model}, rows, Greedy(substitutions=WORD_LIST), calibrate=True)
+    first, second = report.evaluations
+    assert [one.model.name for one in (first, second)] == ["mine", "mine, calibrated"]
+    assert first.model.temperature is None
+    assert second.model.temperature == calibrated(model, rows).temperature
+    assert first.clean == second.clean
+    assert [row.prediction for row in first.predictions] == [row.prediction for row in second.predictions]
+    assert np.mean([row.confidence for row in first.predictions]) > np.mean(
+        [row.confidence for row in second.predictions]
+    )
+    path = report.save(tmp_path / "report.json")
+    assert Report.load(path).evaluations[1].model.temperature == second.model.temperature
