@@ -49,7 +49,7 @@ class Attack(ABC):
         out: Path | str | None = None,
         resume: bool = False,
         progress: bool = False,
-        in_flight: int = 256,
+        in_flight: int | None = None,
         shard: Shard = WHOLE,
     ) -> AttackResults:
         """Attack every example.
@@ -60,7 +60,8 @@ class Attack(ABC):
             out: A JSONL file to which each finished example is written at once.
             resume: Continue the run that `out` holds; its settings must be the same.
             progress: Show a progress bar with the accuracy under attack so far.
-            in_flight: How many examples are searched side by side. It changes the speed, never the answer.
+            in_flight: How many examples are searched side by side; if None 1,024 on a GPU and 256 elsewhere. It changes
+                the speed, never the answer.
             shard: Attack this share of the examples only, and return its results. Each process writes a part of `out`,
                 which `gather` makes one file of.
         """
@@ -163,7 +164,7 @@ class SearchAttack(Attack):
         out: Path | str | None = None,
         resume: bool = False,
         progress: bool = False,
-        in_flight: int = 256,
+        in_flight: int | None = None,
         shard: Shard = WHOLE,
     ) -> AttackResults:
         return run(self, victim, examples, out=out, resume=resume, progress=progress, in_flight=in_flight, shard=shard)

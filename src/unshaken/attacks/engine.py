@@ -48,7 +48,7 @@ def run(
     out: Path | str | None,
     resume: bool,
     progress: bool,
-    in_flight: int,
+    in_flight: int | None,
     shard: Shard,
     is_all: bool = True,
 ) -> AttackResults:
@@ -89,11 +89,13 @@ class _Engine:
         attack: Searcher,
         victim: Victim,
         frozen: tuple[int, ...],
-        in_flight: int,
+        in_flight: int | None,
         *,
         first: Sequence[Example] = (),
         has_answered: bool = False,
     ) -> None:
+        if in_flight is None:  # a GPU is fast only with large batches, a CPU as fast with small ones
+            in_flight = 1024 if victim.runs_beside_python else 256
         if in_flight < 1:
             raise UnshakenError(f"in_flight is {in_flight}; it must be at least 1")
         self.attack = attack

@@ -54,7 +54,7 @@ def ray_attack(
     actors: int | None = None,
     gpus_per_actor: float | None = None,
     batch_size: int = 1024,
-    in_flight: int = 256,
+    in_flight: int | None = None,
     resume: bool = False,
 ) -> Path:
     """Attack every row of a Ray dataset, and write the results as Parquet files.
@@ -143,7 +143,7 @@ class _Attacker:
         attack: Attack,
         folder: str,
         columns: Columns,
-        in_flight: int,
+        in_flight: int | None,
         done: np.ndarray,
     ) -> None:
         self.victim = victim() if callable(victim) else Victim.of(victim)

@@ -54,7 +54,7 @@ class Transfer(Attack):
         out: Path | str | None = None,
         resume: bool = False,
         progress: bool = False,
-        in_flight: int = 256,
+        in_flight: int | None = None,
         shard: Shard = WHOLE,
     ) -> AttackResults:
         """See `Attack.__call__`; the attack on the source writes a file of its own beside `out`."""

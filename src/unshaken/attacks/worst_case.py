@@ -49,7 +49,7 @@ class WorstCase(Attack):
         out: Path | str | None = None,
         resume: bool = False,
         progress: bool = False,
-        in_flight: int = 256,
+        in_flight: int | None = None,
         shard: Shard = WHOLE,
     ) -> AttackResults:
         """See `Attack.__call__`; each attack writes a file of its own beside `out`, and `out` is written at the end."""
