@@ -16,6 +16,7 @@ import contextlib
 import json
 import math
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,24 @@ def train(variant: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any
         schedule.step()
 
 
+def show(row: dict[str, Any]) -> None:
+    z = " ".join(f"{value:.3g}" for value in row["largest_z"].values())
+    logits = f"{row['largest_logit']:.4g} (with gradients {row['largest_logit_with_gradients']:.4g})"
+    print(
+        f"{row['variant']:12s} step {row['step']:3d} loss {row['loss']:8.4f} |gradient| {row['gradient_norm']:9.3g}  "
+        f"max |z| by layer {z}  max |q.k| {logits} {row['lost'] or ''}",
+        flush=True,
+    )
+
+
+def verdict(variant: str, steps: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
+    last = steps[-1]
+    end = "lost its numbers at" if last["lost"] or not math.isfinite(last["loss"]) else "stayed finite to"
+    z = max((value for row in steps for value in row["largest_z"].values()), default=math.nan)
+    logit = max(row["largest_logit"] for row in steps)
+    return f"VERDICT seed {arguments.seed} {variant}: {end} step {last['step']}, max |z| {z:.3g}, max |q.k| {logit:.4g}"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--model", required=True)
@@ -130,23 +149,23 @@ def main() -> None:
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--steps", type=int, default=126)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--seconds", type=float, default=math.inf, help="of each variant, at most")
     options.add_argument("--fp32", dest="bf16", action="store_false")
     options.add_argument("--variant", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     arguments = options.parse_args()
     found: list[dict[str, Any]] = []
     for variant in arguments.variant:
-        steps = list(train(variant, arguments))
+        start, steps = time.monotonic(), []
+        for row in train(variant, arguments):
+            steps.append(row)
+            if row["step"] % 16 == 1:
+                show(row)
+            if time.monotonic() - start > arguments.seconds:
+                break
         found += steps
-        for row in steps[:: max(1, len(steps) // 8)] + steps[-3:]:
-            z = " ".join(f"{value:.3g}" for value in row["largest_z"].values())
-            logits = f"{row['largest_logit']:.4g} (with gradients {row['largest_logit_with_gradients']:.4g})"
-            print(
-                f"{variant:12s} step {row['step']:3d} loss {row['loss']:8.4f} |gradient| {row['gradient_norm']:9.3g}  "
-                f"max |z| by layer {z}  max |q.k| {logits} {row['lost'] or ''}",
-                flush=True,
-            )
-        end = "lost its numbers" if steps[-1]["lost"] or not math.isfinite(steps[-1]["loss"]) else "stayed finite"
-        print(f"{variant}: {end} at step {steps[-1]['step']}\n", flush=True)
+        for row in steps[-3:]:
+            show(row)
+        print(verdict(variant, steps, arguments), flush=True)
         if arguments.out:
             Path(arguments.out).write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
 
