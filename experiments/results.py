@@ -438,6 +438,7 @@ def figures() -> None:
     from unshaken_experiments.figure import draw
 
     IMAGES.mkdir(parents=True, exist_ok=True)
+    save_figure(headline_figure(), IMAGES / "headline")[1].unlink()
     for name in recipe_names():
         for group in of(name):
             chosen = group.recipe(name)
@@ -447,6 +448,30 @@ def figures() -> None:
                     png, svg = save_figure(drawn, image(group, name).with_suffix(""))
                     svg.unlink()
                     print(png)
+
+
+SHOWN = {"Standard": "plain", "SWAP": "SWAP", "Smoothed 1": "smoothed", "Smoothed 1 + SWAP": "smoothed + SWAP"}
+
+
+def headline_figure() -> Any:
+    """The README's: clean accuracy against the worst attack of the known dictionary, an encoder per panel."""
+    from unshaken.reports.figures import tradeoff_panels
+
+    panels = {}
+    for group in of("ours-smoothing"):
+        by_place = {(cell.method, cell.column): cell for cell in found(group, "ours-smoothing")}
+        panels[TITLES[group.encoder]] = {
+            name: (_interval(by_place[method, "Clean"]), _interval(by_place[method, "Worst, known"]))
+            for method, name in SHOWN.items()
+        }
+    return tradeoff_panels(panels, y_label="worst of PWWS and Genetic (%)")
+
+
+def _interval(cell: Cell) -> tuple[float, float, float]:
+    assert cell.ours is not None
+    assert cell.low is not None
+    assert cell.high is not None
+    return cell.ours / 100, cell.low / 100, cell.high / 100
 
 
 def main(words: list[str]) -> None:

@@ -65,6 +65,19 @@ def test_budget_curves_end_at_the_accuracy_under_attack() -> None:
     )
 
 
+def test_panels_have_each_mean_and_both_ends_of_each_interval() -> None:
+    methods = {"plain": ((0.9, 0.88, 0.93), (0.2, 0.15, 0.22)), "RIFT": ((0.85, 0.8, 0.86), (0.6, 0.5, 0.65))}
+    figure = figures.tradeoff_panels({"MiniLM": methods, "gte": {"plain": methods["plain"]}}, y_label="worst (%)")
+    first, second = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["MiniLM", "gte"]
+    assert [len(axes.containers) for axes in (first, second)] == [2, 1]
+    for bar, (clean, robust) in zip(first.containers, methods.values(), strict=True):
+        point, _, (across, up) = bar.lines
+        assert (*point.get_xdata(), *point.get_ydata()) == pytest.approx((100 * clean[0], 100 * robust[0]))
+        assert across.get_segments()[0][:, 0] == pytest.approx([100 * clean[1], 100 * clean[2]])
+        assert up.get_segments()[0][:, 1] == pytest.approx([100 * robust[1], 100 * robust[2]])
+
+
 def test_a_report_gives_the_figures_it_has_numbers_for() -> None:
     assert set(figures.report_figures(report())) == {"made-budget", "made-tradeoff"}
     assert figures.report_figures(Report(evaluations=(made_evaluation(),))) == {}

@@ -68,6 +68,30 @@ def tradeoff(points: Series, *, x_label: str = "clean accuracy (%)", y_label: st
     return _finish(figure, axes)
 
 
+Interval = tuple[float, float, float]  # mean and the ends of its 95% interval
+
+
+def tradeoff_panels(
+    panels: Mapping[str, Mapping[str, tuple[Interval, Interval]]], *, x_label: str = "clean accuracy (%)", y_label: str
+) -> Any:
+    """Clean against robust accuracy with error bars, a panel per title, all on the same vertical scale.
+
+    Args:
+        panels: Title -> method -> its clean and its robust accuracy, as shares.
+    """
+    figure, many = _panels(len(panels))
+    for axes, (title, methods) in zip(many, panels.items(), strict=True):
+        for index, (name, pair) in enumerate(methods.items()):
+            (x, x_low, x_high), (y, y_low, y_high) = (_percent(interval) for interval in pair)
+            style = {**_point_style(index), "markersize": 7, "elinewidth": 1.2, "capsize": 2.5, "linestyle": "none"}
+            ends = {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
+            axes.errorbar([x], [y], label=_shown(name), **ends, **style)
+        axes.set(title=_shown(title), xlabel=x_label, ylim=(0, 100))
+    many[0].set_ylabel(y_label)
+    many[-1].legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure
+
+
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The points that no other point beats in both coordinates, from left to right."""
     front: list[tuple[float, float]] = []
