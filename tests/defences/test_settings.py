@@ -87,6 +87,8 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         "rate": 0.5,
         "beta": 5.0,
         "greed": 0.0,
+        "recall": 0.0,
+        "spread": False,
         "columns": None,
         "seed": 0,
     },
