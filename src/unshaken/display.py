@@ -29,6 +29,19 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def duration(seconds: float) -> str:
+    """How long something takes, as one says it.
+
+    Example:
+        >>> duration(42), duration(150), duration(9000)
+        ('42.0 s', '2 min', '2 h 30 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def in_words(value: Any) -> str:
     """Settings as a person would say them; what is None is left out, and so are all but 8 digits of a fingerprint.
 

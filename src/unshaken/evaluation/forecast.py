@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.attacks.base import Attack
+from unshaken.display import duration
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.report import Report
@@ -48,8 +49,8 @@ class Forecast:
     measured_processor_seconds: float
 
     def __str__(self) -> str:
-        whole = f"about {_duration(self.seconds)} ({_duration(self.processor_seconds)} of processor time)"
-        sample = f"in {_duration(self.measured_seconds)} ({_duration(self.measured_processor_seconds)})"
+        whole = f"about {duration(self.seconds)} ({duration(self.processor_seconds)} of processor time)"
+        sample = f"in {duration(self.measured_seconds)} ({duration(self.measured_processor_seconds)})"
         return (
             f"{self.rows:,} rows: {whole} and {self.bytes / 1e6:,.0f} MB of files, measured on {self.measured_rows:,} "
             f"rows {sample}; loading is not counted"
@@ -130,10 +131,3 @@ def _drawn_on(counts: np.ndarray, times: np.ndarray, rows: int) -> float:
         if slope > 0:
             return float(max(offset, 0.0) + slope * rows)
     return float(times[-1] / counts[-1] * rows)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

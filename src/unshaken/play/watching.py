@@ -12,6 +12,7 @@ from unshaken.attacks import Attack, find_attack
 from unshaken.examples import Examples
 from unshaken.substitutions.words import segment
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.wrapper import Wrapper
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -20,13 +21,12 @@ class StoppedError(Exception):
     """Whoever watched has gone, or has seen enough."""
 
 
-class Watched(Victim):
+class Watched(Wrapper):
     """A victim that tells of every candidate that is closer to a wrong answer than all before it."""
 
     def __init__(self, victim: Victim, text: str, label: int, tell: Tell) -> None:
-        self.victim, self.text, self.label, self.tell = victim, text, label, tell
-        self.num_labels, self.name, self.label_names = victim.num_labels, victim.name, victim.label_names
-        self.max_length, self.unknown = victim.max_length, victim.unknown
+        super().__init__(victim)
+        self.text, self.label, self.tell = text, label, tell
         self.asked, self.lowest = 0, np.inf
 
     @property

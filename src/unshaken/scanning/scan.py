@@ -18,12 +18,13 @@ from unshaken.scanning.families import REWORDING, Family, families
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
 from unshaken.tasks import table_examples
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.wrapper import Wrapper
 
 ROUNDING = 1e-6  # of a probability in float32
 SHOWN = 20  # broken texts that a result keeps for each family
 
 
-class Detector(Victim):
+class Detector(Wrapper):
     """A classifier as a guard sees it: one class to be found, at its threshold, and everything else.
 
     Its two probabilities are shifted so that the class is ahead exactly where its probability reaches the threshold.
@@ -33,9 +34,9 @@ class Detector(Victim):
     def __init__(self, victim: Victim, label: int, threshold: float = 0.5) -> None:
         if not 0 < threshold < 1:
             raise UnshakenError(f"threshold is {threshold}; it is a probability between 0 and 1")
-        self.victim, self.label, self.threshold = victim, label, threshold
+        super().__init__(victim)
+        self.label, self.threshold = label, threshold
         self.num_labels = 2
-        self.name, self.max_length, self.unknown = victim.name, victim.max_length, victim.unknown
         protected = victim.label_names[label] if victim.label_names else str(label)
         self.label_names = (f"not {protected}", protected)
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from unshaken.errors import UnshakenError
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.wrapper import Wrapper
 
 
-class Averaged(Victim):
+class Averaged(Wrapper):
     """The mean of several answers to each text, where single answers are drawn at random.
 
     A search that climbs single answers of a random victim (dropout at inference, votes over random changes of a text,
@@ -36,18 +37,10 @@ class Averaged(Victim):
             raise UnshakenError(
                 f"Averaged needs times >= 1, attempts >= 1 and wait >= 0; given {times}, {attempts}, {wait}"
             )
-        self.victim = victim
+        super().__init__(victim, f"{victim.name} ({times} answers averaged)")
         self.times = times
         self.attempts = attempts
         self.wait = wait
-        self.num_labels = victim.num_labels
-        self.name = f"{victim.name} ({times} answers averaged)"
-        self.max_length = victim.max_length
-        self.unknown = victim.unknown
-
-    @property
-    def folder(self) -> str:
-        return self.victim.folder
 
     @property
     def fingerprint(self) -> str:

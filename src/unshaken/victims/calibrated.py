@@ -17,24 +17,18 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
+from unshaken.victims.wrapper import Wrapper
 
 SAMPLE = 2000  # clean texts a temperature is fitted on: it is one number
 RANGE = 1e4  # temperatures looked at, and their inverses
 
 
-class Tempered(Victim):
+class Tempered(Wrapper):
     """A victim whose scores are flattened or sharpened; its answers stay the same."""
 
     def __init__(self, victim: Victim, temperature: float) -> None:
-        self.victim, self.temperature = victim, temperature
-        self.num_labels, self.label_names = victim.num_labels, victim.label_names
-        self.name = _name(victim, temperature)
-        self.max_length = victim.max_length
-        self.unknown = victim.unknown
-
-    @property
-    def folder(self) -> str:
-        return self.victim.folder
+        super().__init__(victim, _name(victim, temperature))
+        self.temperature = temperature
 
     @property
     def network(self) -> ModelVictim | None:

@@ -9,9 +9,10 @@ import numpy as np
 
 from unshaken.readers import Readers
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.wrapper import Wrapper
 
 
-class Reading(Victim):
+class Reading(Wrapper):
     """What a victim answers to texts as a reader reads them.
 
     A classifier of ours has its reader inside; this is for all others: an ONNX file, a web service, a function.
@@ -26,13 +27,8 @@ class Reading(Victim):
     """
 
     def __init__(self, victim: Victim, reader: Readers) -> None:
-        self.victim, self.reader = victim, reader
-        self.num_labels, self.label_names = victim.num_labels, victim.label_names
-        self.name, self.max_length, self.unknown = victim.name, victim.max_length, victim.unknown
-
-    @property
-    def folder(self) -> str:
-        return self.victim.folder
+        super().__init__(victim)
+        self.reader = reader
 
     @property
     def fingerprint(self) -> str:

@@ -13,12 +13,13 @@ from unshaken.substitutions import default_substitutions
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.words import match_case, segment
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from unshaken.victims.hugging_face import ModelVictim
 
 
-class Vote(Victim):
+class Vote(Wrapper):
     """The mean of the answers to `k` rewordings of each text.
 
     Pattern j rewords the word at place i where a fixed number u[j, i] is below `rate`, by the substitute that a second
@@ -52,23 +53,14 @@ class Vote(Victim):
     ) -> None:
         if k < 1 or not 0 < rate <= 1 or seed < 0:
             raise UnshakenError(f"Vote needs k >= 1, 0 < rate <= 1 and seed >= 0; given {k}, {rate}, {seed}")
-        self.victim = victim
+        super().__init__(victim, f"{victim.name} (vote of {k})")
         self.k = k
         self.rate = rate
         self.substitutions = substitutions or default_substitutions()
         self.seed = seed
-        self.num_labels = victim.num_labels
-        self.label_names = victim.label_names
-        self.name = f"{victim.name} (vote of {k})"
-        self.max_length = victim.max_length
-        self.unknown = victim.unknown
         self.runs_beside_python = victim.runs_beside_python
         self.tokenizer = getattr(victim, "tokenizer", None)  # which words are visible, for reports
         self._patterns: dict[int, np.ndarray] = {}
-
-    @property
-    def folder(self) -> str:
-        return self.victim.folder
 
     @property
     def network(self) -> ModelVictim | None:

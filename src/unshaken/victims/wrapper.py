@@ -1,0 +1,24 @@
+"""`Wrapper`: a victim that asks another one."""
+
+from __future__ import annotations
+
+from unshaken.victims.base import Victim
+
+
+class Wrapper(Victim):
+    """What a victim is to reports and attacks, it stays inside another one, until that says otherwise.
+
+    Args:
+        victim: Who is asked.
+        name: How reports call both together; as the victim itself where None.
+    """
+
+    def __init__(self, victim: Victim, name: str | None = None) -> None:
+        self.victim = victim
+        self.name = victim.name if name is None else name
+        self.num_labels, self.label_names = victim.num_labels, victim.label_names
+        self.max_length, self.unknown = victim.max_length, victim.unknown
+
+    @property
+    def folder(self) -> str:
+        return self.victim.folder
