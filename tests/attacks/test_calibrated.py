@@ -95,6 +95,15 @@ def test_a_model_stays_a_model_and_anything_else_is_wrapped(tmp_path: Any) -> No
         at_temperature(model, 0.0)
 
 
+def test_what_no_temperature_can_be_fitted_on_is_refused() -> None:
+    victim = bag_victim()
+    right = labelled(victim)
+    strange = right.with_rows([replace(right[0], label=7), *right[1:]])
+    for rows, said in ((right[:0], "no examples"), (strange, "one here is 7"), (right, f"right on all {len(right)}")):
+        with pytest.raises(UnshakenError, match=said):
+            calibrated(victim, rows)
+
+
 def test_evaluate_shows_both(tmp_path: Any) -> None:
     model = scaled(100, tmp_path)
     rows = with_one_error(model)

@@ -88,8 +88,17 @@ def calibrated(victim: Victim, examples: Examples) -> Tempered | TemperedModel:
         >>> evaluate([victim, calibrated(victim, data.validation)], data.test, attacks=[PWWS(scoring="probability")])
     """
     rows = examples.sample(SAMPLE, 0) if len(examples) > SAMPLE else examples
-    answers = victim.log_probabilities([row.texts for row in rows])
-    fitted = fitted_temperature(answers, [int(row.label) for row in rows])
+    if not len(rows):
+        raise UnshakenError("no examples to fit a temperature on")
+    strange = next((row.label for row in rows if row.label not in range(victim.num_labels)), None)
+    if strange is not None:
+        raise UnshakenError(f"a temperature is fitted on labels 0 to {victim.num_labels - 1}; one here is {strange!r}")
+    answers, labels = victim.log_probabilities([row.texts for row in rows]), [int(row.label) for row in rows]
+    if (answers.argmax(1) == labels).all():  # the surer the better: scores would be all 1, and hide the model
+        raise UnshakenError(
+            f"{victim.name} is right on all {len(rows)} examples, so no temperature is best: calibrate on more of them"
+        )
+    fitted = fitted_temperature(answers, labels)
     return at_temperature(victim, float(f"{fitted:.3g}"))  # the same on machines that round unlike
 
 
@@ -98,7 +107,7 @@ def fitted_temperature(log_probabilities: np.ndarray, labels: Sequence[int]) -> 
 
         mean over texts of (sum_k p_k(b) z_k) - z_y,     p(b) = softmax(b z)
 
-    A victim that is right on every text has no best temperature; the lowest one looked at is taken.
+    A victim that is right on every text has no best temperature: what is found is of no use.
     """
     scores = np.asarray(log_probabilities, np.float64)
     own = scores[np.arange(len(scores)), np.asarray(labels)]
