@@ -4,9 +4,10 @@
     python scripts/endurance.py kills disks --scale 0.1
     python scripts/endurance.py fuzz --out endurance.jsonl
 
-Every trial is a line of `--out`, and the table at the end counts them. A trial is *held* where the command ended as an
-undisturbed one does, *refused* where it ended with one line and exit code 2, and a *fault* otherwise: a traceback, a
-hang, or a wrong result with exit code 0. The exit code is 1 where there is a fault.
+Every trial is a line of `--out`, with the commit that was measured, and the table at the end counts the lines. A trial
+is *held* where the command ended as an undisturbed one does and *refused* where it ended with one line and exit code 2.
+All else is a fault: a *traceback*, a *hang*, a *wrong* result with exit code 0, or any *other* end. The exit code is 1
+where there is a fault. `--record docs/reliability.md` puts the table of the lines of `--out` there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,6 +36,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # The harness that kills commands, tiny models and the fuzzed readers are those of the tests.
 sys.path += [str(ROOT / "tests" / name) for name in ("tiny", "hostile")]
 
+BEGIN, END = "<!-- endurance -->", "<!-- /endurance -->"
+FAULTS = ("traceback", "hang", "wrong", "other")
 PATIENCE = 600.0  # seconds after which a command hangs
 ACTING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 PAYLOADS = (
@@ -48,8 +52,9 @@ class Trial:
     """What became of one trial."""
 
     kind: str  # "kills: train"
-    verdict: str  # held, refused or fault
+    verdict: str  # held, refused, or one of FAULTS
     what: str = ""
+    times: int = 1
 
 
 Trials = Iterator[Trial]
@@ -68,8 +73,16 @@ class Ended:
         lines = [line for line in self.said.splitlines() if line.startswith("error: ")]
         return self.code == 2 and "Traceback" not in self.said and (len(lines) == 1 or "Usage:" in self.said)
 
-    def fault(self) -> str:
-        return f"exit {self.code}: {self.said[-1500:]}"
+    def fault(self, where: str = "") -> tuple[str, str]:
+        """Which fault it is, and what was said."""
+        kind = "hang" if self.code is None else "traceback" if "Traceback" in self.said else "other"
+        return "wrong" if self.code == 0 else kind, f"{where}exit {self.code}: {self.said[-1500:]}"
+
+    def verdict(self, where: str = "") -> tuple[str, str]:
+        """Held, refused or a fault, by how it ended alone."""
+        if "Traceback (most recent call last)" in self.said:
+            return "traceback", self.fault(where)[1]
+        return ("held", "") if self.code == 0 else ("refused", "") if self.is_refusal else self.fault(where)
 
 
 def call(words: list[str], folder: Path, limit: int | None = None) -> Ended:
@@ -223,19 +236,19 @@ def undisturbed(subject: Subject, folder: Path) -> tuple[Any, float, Path]:
     begin = time.monotonic()
     ended = call(subject.words(out), folder)
     if ended.code != 0:
-        raise SystemExit(f"{subject.name} fails undisturbed: {ended.fault()}")
+        raise SystemExit(f"{subject.name} fails undisturbed: {ended.fault()[1]}")
     return subject.read(out), time.monotonic() - begin, out
 
 
-def compared(subject: Subject, out: Path, expected: Any, ended: Ended) -> Trial | None:
-    """A fault where a command that was resumed did not end as an undisturbed one."""
-    if ended.code != 0:
-        return Trial(kind="", verdict="fault", what=f"resumed: {ended.fault()}")
+def compared(subject: Subject, out: Path, expected: Any, ended: Ended) -> tuple[str, str]:
+    """Held where a command that was resumed ended as an undisturbed one, or a fault."""
+    if ended.code != 0 or ended.verdict()[0] == "traceback":
+        return ended.fault("resumed: ") if ended.code != 0 else ended.verdict("resumed: ")
     try:
         found = subject.read(out)
     except Exception:
-        return Trial(kind="", verdict="fault", what=f"nothing to read: {traceback.format_exc()[-500:]}")
-    return None if found == expected else Trial(kind="", verdict="fault", what="another result with exit code 0")
+        return "wrong", f"nothing to read: {traceback.format_exc()[-500:]}"
+    return ("held", "") if found == expected else ("wrong", "another result with exit code 0")
 
 
 # --------------------------------------------------------------------------------------------- kills, disks, damage
@@ -270,11 +283,10 @@ def kills(scale: float) -> Trials:
                 ended = call([*subject.words(out), *(subject.resume if killed else ())], folder)
                 if not killed and ended.is_refusal:  # it had ended well, and its folder is not written over
                     ended = Ended(code=0, said="")
-                fault = compared(subject, out, expected, ended)
+                verdict, what = compared(subject, out, expected, ended)
                 hit += killed
-                yield from [
-                    Trial(kind=kind, verdict="fault" if fault else "held", what=fault.what if fault else "")
-                ] * (killed or bool(fault))
+                if killed or what:
+                    yield Trial(kind=kind, verdict=verdict, what=what, times=killed or 1)
                 shutil.rmtree(out, ignore_errors=True)
 
 
@@ -288,13 +300,13 @@ def disks(scale: float) -> Trials:
             for number in range(max(1, round(10 * scale))):
                 out = folder / f"run-{number}"
                 ended = call(subject.words(out), folder, limit=int(largest * draw.uniform(0.005, 0.95)))
-                verdict, what = ("held" if ended.code == 0 else "refused" if ended.is_refusal else "fault"), ""
-                if verdict == "fault":
-                    what = ended.fault()
+                verdict, what = ended.verdict()
+                if verdict == "held":
+                    verdict, what = compared(subject, out, expected, ended)
                 elif verdict == "refused":
                     again = call([*subject.words(out), *subject.resume], folder)
-                    fault = compared(subject, out, expected, again)
-                    verdict, what = ("fault", fault.what) if fault else ("refused", "")
+                    verdict, what = compared(subject, out, expected, again)
+                    verdict = "refused" if verdict == "held" else verdict
                 yield Trial(kind=f"full disks: {subject.name}", verdict=verdict, what=what)
                 shutil.rmtree(out, ignore_errors=True)
 
@@ -312,10 +324,9 @@ def damage(scale: float) -> Trials:
                 path = out / draw.choice(files).relative_to(whole)
                 how = bend(path, draw)
                 ended = call([*subject.words(out), *subject.resume], folder)
-                fault = None if ended.is_refusal else compared(subject, out, expected, ended)
-                verdict = "fault" if fault else "refused" if ended.is_refusal else "held"
+                verdict, what = ("refused", "") if ended.is_refusal else compared(subject, out, expected, ended)
                 where = f"{how} {path.relative_to(out)}: "
-                yield Trial(kind=f"damage: {subject.name}", verdict=verdict, what=where + fault.what if fault else "")
+                yield Trial(kind=f"damage: {subject.name}", verdict=verdict, what=what and where + what)
                 shutil.rmtree(out)
 
 
@@ -360,13 +371,13 @@ def folders(scale: float) -> Trials:
             shutil.copytree(model, folder / "bent")
             how = bend_model(folder / "bent", draw)
             ended = call([*words, "--out", str(folder / "out")], folder)
-            verdict, what = "refused", ""
-            if not ended.is_refusal:
+            verdict, what = ended.verdict(f"{number} {how}: ")
+            if verdict == "held":
                 found = _measured(ended, folder / "out")
-                same = found is not None and (found == expected or found[0] != expected[0])
-                verdict, what = ("held", "") if same else ("fault", f"{number} {how}: {ended.fault()}")
+                if found != expected and found[0] == expected[0]:
+                    verdict, what = "wrong", f"{number} {how}: other answers under the same fingerprint"
             if ACTING.search(re.sub(r"\x1b\[[0-9;]*m", "", ended.said.replace("\r", ""))):
-                verdict, what = "fault", f"{how}: characters that act: {ended.said[-500:]!r}"
+                verdict, what = "other", f"{how}: characters that act: {ended.said[-500:]!r}"
             yield Trial(kind="hostile folders", verdict=verdict, what=what)
             shutil.rmtree(folder / "bent")
             shutil.rmtree(folder / "out", ignore_errors=True)
@@ -374,8 +385,6 @@ def folders(scale: float) -> Trials:
 
 def _measured(ended: Ended, out: Path) -> Any:
     """Fingerprint of the model, and what it answered."""
-    if ended.code != 0:
-        return None
     found = json.loads((out / "report.json").read_text())["evaluations"][0]
     return found["model"]["fingerprint"], [row["prediction"] for row in found["predictions"]]
 
@@ -412,13 +421,12 @@ def files(scale: float) -> Trials:
             path.write_bytes(mutated(name, seed, draw))
             out = ["-n", "50", "--out", str(folder / "out")]
             ended = call(["evaluate", words[0], str(path), "--device", "cpu", *out], folder)
-            verdict = "refused" if ended.is_refusal else "held" if ended.code == 0 else "fault"
-            what = "" if verdict != "fault" else f"{path.read_bytes()[:400]!r}: {ended.fault()}"
+            verdict, what = ended.verdict(f"{path.read_bytes()[:400]!r}: ")
             if verdict == "held" and name == "jsonl":
                 rows = sum(bool(line.strip()) for line in path.read_bytes().split(b"\n"))
                 found = json.loads((folder / "out" / "report.json").read_text())["evaluations"][0]["predictions"]
                 if len(found) != min(rows, 50):
-                    verdict, what = "fault", f"{len(found)} rows of {rows}"
+                    verdict, what = "wrong", f"{len(found)} rows of {rows}"
             yield Trial(kind="hostile files", verdict=verdict, what=what)
             shutil.rmtree(folder / "out", ignore_errors=True)
 
@@ -444,11 +452,9 @@ def names(scale: float) -> Trials:
             line = ["attack", str(named), str(data), "--text-column", payload + "t", "--device", "cpu"]
             line += ["--attack", "random:samples=3", "--substitutions", words[words.index("--substitutions") + 1]]
             ended = call([*line, "--out", str(out)], folder)
-            verdict, what = "held" if ended.code == 0 else "refused" if ended.is_refusal else "fault", ""
-            if verdict == "fault":
-                what = f"{payload!r}: {ended.fault()}"
-            elif bad := _obeyed(ended, out, payload):
-                verdict, what = "fault", f"{payload!r}: {bad}"
+            verdict, what = ended.verdict(f"{payload!r}: ")
+            if not what and (bad := _obeyed(ended, out, payload)):
+                verdict, what = "other", f"{payload!r}: {bad}"
             yield Trial(kind="injected names", verdict=verdict, what=what)
 
 
@@ -487,11 +493,12 @@ def fuzz(scale: float) -> Trials:
                 verdicts["held" if feed(name, data) else "refused"] += 1
             except Exception:
                 where = "".join(traceback.format_exc().splitlines(keepends=True)[-7:])
-                yield Trial(kind=f"fuzz: {name}", verdict="fault", what=f"{data[:300]!r}: {where}")
+                verdict = "hang" if "TimeoutError" in where else "traceback"
+                yield Trial(kind=f"fuzz: {name}", verdict=verdict, what=f"{data[:300]!r}: {where}")
             finally:
                 signal.alarm(0)
         for verdict, times in verdicts.items():
-            yield from [Trial(kind=f"fuzz: {name}", verdict=verdict)] * times
+            yield Trial(kind=f"fuzz: {name}", verdict=verdict, times=times)
 
 
 def mutated(name: str, seed: bytes, draw: random.Random) -> bytes:
@@ -552,29 +559,57 @@ PARTS: dict[str, Callable[[float], Trials]] = {
 }
 
 
+def table(out: Path) -> tuple[str, bool]:
+    """What the lines of `out` count up to, in Markdown, and whether there is a fault."""
+    counts: dict[str, Counter[str]] = {}
+    commits = set()
+    for line in out.read_text().splitlines():
+        found = json.loads(line)
+        counts.setdefault(found["kind"], Counter())[found["verdict"]] += found["times"]
+        commits.add(found["commit"])
+    columns = ("held", "refused", *FAULTS)
+    rows = ["| trials | all | held | refused | tracebacks | hangs | wrong with exit 0 | other |", "|---|" + "--:|" * 7]
+    for kind, found in [*counts.items(), ("**all**", sum(counts.values(), Counter()))]:
+        rows.append(f"| {kind} | {found.total():,} | " + " | ".join(f"{found[column]:,}" for column in columns) + " |")
+    said = f"Measured on {', '.join(f'`{commit}`' for commit in sorted(commits))}.\n\n" + "\n".join(rows) + "\n"
+    return said, any(found[fault] for found in counts.values() for fault in FAULTS)
+
+
+def record(page: Path, said: str) -> None:
+    """The table in place of the one between the page's two marks."""
+    before, rest = page.read_text().split(BEGIN)
+    page.write_text(before + BEGIN + "\n" + said + END + rest.split(END)[1])
+
+
+def measured_commit() -> str:
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or "an unknown commit"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all where none")
     options.add_argument("--scale", type=float, default=1.0, help="share of the trials")
     options.add_argument("--out", type=Path, default=Path("endurance.jsonl"))
+    options.add_argument(
+        "--record", type=Path, metavar="PAGE", help="only count --out, and write the table into a page"
+    )
     arguments = options.parse_args()
     if unknown := [part for part in arguments.parts if part not in PARTS]:
         options.error(f"unknown part {unknown[0]!r}")
+    if arguments.record:
+        record(arguments.record, table(arguments.out)[0])
+        return
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    counts: dict[str, Counter[str]] = {}
+    commit = measured_commit()
     with arguments.out.open("a") as stream:
         for part in arguments.parts or PARTS:
             for trial in PARTS[part](arguments.scale):
-                counts.setdefault(trial.kind, Counter())[trial.verdict] += 1
-                if not trial.kind.startswith("fuzz") or trial.verdict == "fault":
-                    stream.write(json.dumps(vars(trial)) + "\n")
-                    stream.flush()
-    print(f"| {'trials':<28} | {'all':>8} | {'held':>8} | {'refused':>8} | {'faults':>6} |")
-    print(f"|{'-' * 30}|{'-' * 9}:|{'-' * 9}:|{'-' * 9}:|{'-' * 7}:|")
-    for kind, found in counts.items():
-        held, refused, faults = found["held"], found["refused"], found["fault"]
-        print(f"| {kind:<28} | {sum(found.values()):>8,} | {held:>8,} | {refused:>8,} | {faults:>6,} |")
-    sys.exit(any(found["fault"] for found in counts.values()))
+                stream.write(json.dumps(vars(trial) | {"commit": commit}) + "\n")
+                stream.flush()
+    said, has_fault = table(arguments.out)
+    print(said)
+    sys.exit(has_fault)
 
 
 if __name__ == "__main__":
