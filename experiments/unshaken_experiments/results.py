@@ -98,10 +98,12 @@ def coverage_line(
             hulls[method.name] = min(found, hulls.get(method.name, found), key=lambda hull: hull.substitutes)
     if not hulls:
         return None
-    told = [
-        f"{name} {hull.substitutes:.0%}{'' if hull.is_enough else ' **(below 95%)**'}" for name, hull in hulls.items()
-    ]
-    return f"Substitutes that the hull held in training: {', '.join(told)}."
+    by_share: dict[str, list[str]] = {}
+    for name, hull in hulls.items():
+        share = f"{hull.substitutes:.0%}{'' if hull.is_enough else ' **(below 95%)**'}"
+        by_share.setdefault(share, []).append(name)
+    told = [f"{share}: {'; '.join(names)}" for share, names in by_share.items()]
+    return f"Substitutes that the hull held in training, {'. '.join(told)}."
 
 
 def settings_line(recipe: Recipe, changes: Mapping[str, Any]) -> str:

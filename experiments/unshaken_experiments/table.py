@@ -350,8 +350,12 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None, en
     seeds = seeds or max((len(cell.seeds) for cell in found), default=0)
     lines = [["", *(column.name for column in recipe.columns)], ["---"] * (len(recipe.columns) + 1)]
     for method in recipe.methods:
-        shown = [_shown(by_place[method.name, column.name], encoders, seeds, encoder) for column in recipe.columns]
-        lines.append([escape_markdown(method.name), *shown])
+        own = [by_place[method.name, column.name] for column in recipe.columns]
+        counts = {len(cell.seeds) for cell in own if cell.ours is not None}
+        # What holds for the whole row is said once, beside its name.
+        fewer = _fewer(counts.pop(), seeds) if len(counts) == 1 else ""
+        shown = [_shown(cell, encoders, None if fewer else seeds, encoder) for cell in own]
+        lines.append([escape_markdown(method.name) + fewer, *shown])
     lines[0] = [escape_markdown(name) for name in lines[0]]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     majorities = {
@@ -388,7 +392,11 @@ def _failures(recipe: Recipe, found: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def _shown(cell: Cell, encoders: Sequence[str], seeds: int, own: str | None) -> str:
+def _fewer(count: int, seeds: int) -> str:
+    return f", {count} of {seeds} seeds" if count < seeds else ""
+
+
+def _shown(cell: Cell, encoders: Sequence[str], seeds: int | None, own: str | None) -> str:
     parts = []
     if cell.ours is None:
         why = cell.why or "not run"
@@ -398,7 +406,7 @@ def _shown(cell: Cell, encoders: Sequence[str], seeds: int, own: str | None) -> 
         star = "\\*" if cell.significant else ""
         interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
         ours = f"{cell.ours:.4g}" if cell.low is None else f"{cell.ours:.1f}"
-        fewer = f", {len(cell.seeds)} of {seeds} seeds" if len(cell.seeds) < seeds else ""
+        fewer = "" if seeds is None else _fewer(len(cell.seeds), seeds)
         parts.append(f"{ours}{star}{interval}{fewer}")
     for encoder, number in (cell.paper or {}).items():
         difference = cell.difference(encoder) if encoder == own else None
