@@ -8,153 +8,35 @@ with one function's code changed, which runs the tests of the changed line until
 others of its file, then quick ones. What is no code of a function (defaults, constants of a module) is changed in a
 fork that imports the module anew. No file is touched. Each verdict is a line of `--out`; the same command goes on where
 it was stopped, and tries again what survived with `--again`. Killed means that a test failed; a mutant that hangs is
-killed by the time limit.
+killed by the time limit. Seconds are those of the processor, so that a busy machine gives the same verdicts.
+
+A mutant that computes the same as the program stands in `equivalent_mutants.toml` with the reason, is not tried, and
+does not count. What is printed for each survivor is what an entry there needs.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
-import copy
 import importlib.abc
 import importlib.machinery
-import inspect
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src"
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What may go wrong at one place of a program: how it is called, and what stands there then."""
-    if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
-        other = SWAPS[type(node.op)]
-        yield f"{type(node.op).__name__} to {other.__name__}", ast.BinOp(node.left, other(), node.right)  # type: ignore[arg-type]
-    is_number = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)  # -1: its 1 is changed
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not) and not is_number:
-        yield f"without {type(node.op).__name__}", node.operand
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-        other = SWAPS[type(node.ops[0])]
-        ops: list[Any] = [other(), *node.ops[1:]]
-        yield f"{type(node.ops[0]).__name__} to {other.__name__}", ast.Compare(node.left, ops, node.comparators)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
-        yield "without detach", node.func.value
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield f"{node.value} to {not node.value}", ast.Constant(not node.value)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        yield f"{node.value} to {node.value + 1}", ast.Constant(node.value + 1)
-    if isinstance(node, ast.FunctionDef):
-        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            if isinstance(argument.annotation, ast.Name) and argument.annotation.id == "Tensor":
-                yield f"{argument.arg} of {node.name} detached", with_detached(node, argument.arg)
-
-
-def with_detached(function: ast.FunctionDef, name: str) -> ast.FunctionDef:
-    """The function with an argument cut from its graph, before all else but the docstring."""
-    changed = copy.copy(function)
-    has_docstring = ast.get_docstring(function) is not None
-    detach = ast.parse(f"{name} = {name}.detach()").body
-    changed.body = [*function.body[:has_docstring], *detach, *function.body[has_docstring:]]
-    return changed
-
-
-@dataclass(frozen=True)
-class Mutant:
-    file: str
-    number: int
-    line: int
-    end: int
-    what: str
-    code: str  # the changed line as it stands in the file
-    function: tuple[str, ...]  # the outermost function and its classes; none where the change is outside of functions
-
-
-class Change(ast.NodeTransformer):
-    """Makes the change of one number, and lists all of them."""
-
-    def __init__(self, wanted: int = -1) -> None:
-        self.wanted = wanted
-        self.found: list[tuple[int, int, str, tuple[str, ...]]] = []
-        self.statement = (0, 0)
-        self.inside: tuple[str, ...] = ()
-        self.function: tuple[str, ...] = ()
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        before = self.statement, self.inside, self.function
-        if isinstance(node, ast.stmt) and not isinstance(node, Function | ast.ClassDef):
-            body = getattr(node, "body", None)
-            self.statement = (node.lineno, body[0].lineno - 1 if body else node.end_lineno or node.lineno)
-        if isinstance(node, Function):
-            self.statement = (node.body[0].lineno, node.end_lineno or node.lineno)
-            if not self.function:
-                self.function = (*self.inside, node.name)
-        if isinstance(node, ast.ClassDef):
-            self.inside = (*self.inside, node.name)
-            node.decorator_list, decorators = [], node.decorator_list  # how a class is declared is no part of a method
-        if isinstance(node, ast.arguments | ast.arg) and len(self.function) == len(self.inside) + 1:
-            self.function = ()  # a default is no code of its function
-        visited: ast.AST = self.generic_visit(node)
-        if isinstance(node, ast.ClassDef):
-            node.decorator_list = decorators
-        for what, instead in changes(node):
-            if len(self.found) == self.wanted:
-                visited = ast.copy_location(instead, node)
-            self.found.append((*self.statement, what, self.function))
-        self.statement, self.inside, self.function = before
-        return visited
-
-
-def mutants_of(path: Path) -> list[Mutant]:
-    text = path.read_text(encoding="utf-8")
-    lines, change = text.splitlines(), Change()
-    change.visit(ast.parse(text))
-    name = str(path.relative_to(ROOT))
-    return [
-        Mutant(name, number, line, end, what, lines[line - 1].strip() if line else "", function)
-        for number, (line, end, what, function) in enumerate(change.found)
-    ]
-
-
-def changed_code(mutant: Mutant) -> CodeType:
-    """The whole module with the change."""
-    tree = ast.parse((ROOT / mutant.file).read_text(encoding="utf-8"))
-    tree = ast.fix_missing_locations(Change(mutant.number).visit(tree))  # type: ignore[assignment]
-    return compile(tree, str(ROOT / mutant.file), "exec")
-
-
-def module_name(file: str) -> str:
-    return ".".join(Path(file).relative_to("src").with_suffix("").parts).removesuffix(".__init__")
+from mutations import ROOT, Mutant, changed_code, equivalents, module_name, mutants_of, patch
 
 
 class Replaced(importlib.abc.MetaPathFinder):
@@ -168,18 +50,6 @@ class Replaced(importlib.abc.MetaPathFinder):
         if spec is not None and spec.loader is not None:
             spec.loader.get_code = lambda _: self.code  # type: ignore[attr-defined]
         return spec
-
-
-def patch(mutant: Mutant) -> None:
-    """Give the living function the code of its changed twin."""
-    place: Any = sys.modules[module_name(mutant.file)]
-    code = changed_code(mutant)
-    for name in mutant.function:
-        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
-        place = vars(place)[name]
-    for inner in ("__func__", "fget", "func"):  # static and class methods, properties, cached ones
-        place = getattr(place, inner, place)
-    inspect.unwrap(place).__code__ = code
 
 
 class Lines:
@@ -204,13 +74,13 @@ class Lines:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Any:
         self.lines = set()
-        begun = time.monotonic()
+        begun = time.process_time()
         sys.settrace(self.global_trace)
         try:
             return (yield)
         finally:
             sys.settrace(None)
-            self.seconds[item.nodeid] = time.monotonic() - begun
+            self.seconds[item.nodeid] = time.process_time() - begun
             self.tests[item.nodeid] = sorted(self.lines)
 
 
@@ -218,6 +88,7 @@ def in_fork(task: Callable[[], int], seconds: float) -> int:
     """The exit code of a task in a fork of this process; 124 if it did not end in time."""
     process = os.fork()
     if process == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
@@ -228,11 +99,12 @@ def in_fork(task: Callable[[], int], seconds: float) -> int:
             traceback.print_exc()
         finally:
             os._exit(code)
-    until = time.monotonic() + seconds
+    until = time.monotonic() + 10 * seconds  # of a clock: one that sleeps uses no processor
     while time.monotonic() < until:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(status)
+            code = os.waitstatus_to_exitcode(status)
+            return 124 if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
         time.sleep(0.005)
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
@@ -258,6 +130,9 @@ def run_some(session: Any, items: list[Any], failures: Failures) -> int:
     return 0
 
 
+KEY = ("file", "function", "what", "code", "nth")
+
+
 class Search:
     """Tries the mutants instead of running the tests that were collected."""
 
@@ -266,11 +141,7 @@ class Search:
         self.mutants = mutants
         lines = given.out.read_text(encoding="utf-8").splitlines() if given.out.is_file() else []
         rows = [json.loads(line) for line in lines]
-        self.known = {
-            (row["file"], row["line"], row["what"], row["code"], row["nth"]): row
-            for row in rows
-            if row["killed"] or not given.again
-        }
+        self.known = {tuple(row[name] for name in KEY): row for row in rows if row["killed"] or not given.again}
         self.note = Path(tempfile.mkdtemp()) / "note"
         self.failures = Failures()
 
@@ -285,11 +156,11 @@ class Search:
         for test, lines in tests.items():
             for file, line in lines:
                 by_place[str(Path(file).relative_to(ROOT)), line].add(test)
-        if any(not mutant.function for _, mutant in self.left()):
+        if any(not mutant.function for mutant in self.left()):
             quick = sorted(seconds, key=lambda test: seconds[test])[:3]
             if self.anew(replace(self.mutants[0], number=-2), quick):
                 sys.exit(f"the tests fail on the program as it is, imported anew: {self.note.read_text()}")
-        for key, mutant in self.left():
+        for mutant in self.left():
             if mutant.function:
                 lines = range(mutant.line, mutant.end + 1)
                 useful = set().union(*(by_place[mutant.file, line] for line in lines))
@@ -309,7 +180,7 @@ class Search:
                 code = in_fork(lambda m=mutant, c=chosen: self.try_living(m, [items[t] for t in c]), self.given.seconds)
             else:
                 code = self.anew(mutant, chosen)
-            self.write(key, mutant, code, len(chosen), time.monotonic() - begun)
+            self.write(mutant, code, len(chosen), time.monotonic() - begun)
         return True
 
     def try_living(self, mutant: Mutant, items: list[Any]) -> int:
@@ -325,13 +196,9 @@ class Search:
         os.write(self.given.orders, (order + "\n").encode())
         return int(self.given.answers.readline())
 
-    def left(self) -> Iterator[tuple[tuple[Any, ...], Mutant]]:
-        seen: dict[tuple[Any, ...], int] = defaultdict(int)
-        for mutant in self.mutants:
-            short = (mutant.file, mutant.line, mutant.what, mutant.code)
-            seen[short] += 1
-            if (*short, seen[short]) not in self.known:
-                yield (*short, seen[short]), mutant
+    def left(self) -> list[Mutant]:
+        """Those outside of functions last, since an import takes longer than a fork."""
+        return sorted((m for m in self.mutants if m.key not in self.known), key=lambda m: not m.function)
 
     def entered_lines(self) -> tuple[dict[str, list[tuple[str, int]]], dict[str, float]]:
         """By test, and how long it takes: from a run of all tests on the program as it is."""
@@ -354,30 +221,20 @@ class Search:
         os.write(self.given.orders, (json.dumps([name for name in modules if "." in name]) + "\n").encode())
         return tests, seconds
 
-    def write(self, key: tuple[Any, ...], mutant: Mutant, code: int, tests: int, seconds: float) -> None:
+    def write(self, mutant: Mutant, code: int, tests: int, seconds: float) -> None:
         by = self.note.read_text() if code == 1 and self.note.is_file() else "the time limit" if code == 124 else ""
         row = {
-            **dict(zip(("file", "line", "what", "code", "nth"), key, strict=True)),
+            **dict(zip(KEY, mutant.key, strict=True)),
+            "line": mutant.line,
             "killed": code != 0,
             "by": by,
             "tests": tests,
             "seconds": round(seconds, 1),
         }
         self.note.unlink(missing_ok=True)
-        self.known[key] = row
+        self.known[mutant.key] = row
         with self.given.out.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row) + "\n")
-
-    def rows(self) -> list[dict[str, Any]]:
-        """What is known of the mutants of today."""
-        seen: dict[tuple[Any, ...], int] = defaultdict(int)
-        found = []
-        for mutant in self.mutants:
-            short = (mutant.file, mutant.line, mutant.what, mutant.code)
-            seen[short] += 1
-            if row := self.known.get((*short, seen[short])):
-                found.append(row)
-        return found
 
 
 def load(modules: list[str]) -> None:
@@ -428,6 +285,7 @@ def main() -> None:
     source: Path = given.source.resolve()
     given.lines = given.lines or Path(tempfile.mkdtemp()) / "lines.json"
     paths = sorted(source.rglob("*.py")) if source.is_dir() else [source]
+    alike = equivalents()
     every = [mutant for path in paths for mutant in mutants_of(path)]
     if given.most < len(every):
         every = sorted(random.Random(given.seed).sample(every, given.most), key=every.index)
@@ -440,15 +298,24 @@ def main() -> None:
         os._exit(0)
     os.close(order_read)
     given.answers = os.fdopen(answer_read)
-    search = Search(every[part - 1 :: parts], given, tests)
+    ours = every[part - 1 :: parts]
+    search = Search([mutant for mutant in ours if mutant.key not in alike], given, tests)
     pytest.main(search.arguments, plugins=[search])
     os.close(given.orders)
     os.waitpid(server, 0)
-    rows = search.rows()
-    for row in rows:
-        if not row["killed"]:
-            print(f"survived: {row['file']}:{row['line']}: {row['what']}: {row['code']}")
-    print(f"{sum(row['killed'] for row in rows)} of {len(rows)} killed; {len(search.mutants)} in all")
+    report(ours, search)
+
+
+def report(mutants: list[Mutant], search: Search) -> None:
+    tried = [(mutant, search.known[mutant.key]) for mutant in search.mutants if mutant.key in search.known]
+    survivors = [mutant for mutant, row in tried if not row["killed"]]
+    for mutant in survivors:
+        nth = f" (the {mutant.nth}th)" if mutant.nth > 1 else ""
+        place = f"{mutant.file}:{mutant.line}: {'.'.join(mutant.function) or 'no function'}"
+        print(f"survived: {place}: {mutant.what}{nth}: {mutant.code}")
+    killed, equivalent = len(tried) - len(survivors), len(mutants) - len(search.mutants)
+    print(f"{len(mutants)} mutants, {equivalent} of them equivalent, {len(search.mutants) - len(tried)} not tried yet")
+    print(f"{killed} of {len(tried)} killed, {killed / max(len(tried), 1):.1%}; {len(survivors)} survivors")
 
 
 if __name__ == "__main__":
