@@ -75,7 +75,8 @@ class Training:
         self.model.zero_grad(set_to_none=True)
         self.defence.zero_grad(set_to_none=True)
         with torch.autocast(self.device, dtype=self.dtype, enabled=self.dtype is not None):
-            parts = self.defence.loss(Step(model=self.model, max_length=self.length, **self.batch))
+            # Half-way, because the first step also looks whether gradients reach the words.
+            parts = self.defence.loss(Step(model=self.model, max_length=self.length, progress=0.5, **self.batch))
             loss = torch.stack([part.float() for part in parts.values()]).sum()
         loss.backward()
 

@@ -44,16 +44,16 @@ def test_the_search_is_without_dropout_and_the_training_pass_with_it() -> None:
     defence = ready(ASCC(substitutions=WORDS, steps=2), model, tokenizer())
     hull = defence._hull(step)
     torch.manual_seed(1)
-    first = defence._worst(step, hull)
+    first = defence._worst(step, hull, hull.narrowed(step.inputs))
     torch.manual_seed(2)
-    assert torch.equal(first, defence._worst(step, hull))
+    assert torch.equal(first, defence._worst(step, hull, hull.narrowed(step.inputs)))
     assert model.training
     assert run(defence, step, seed=1)[0]["ascc"] != run(defence, step, seed=2)[0]["ascc"]
     noisy = ready(ASCC(substitutions=WORDS, steps=2, attack_dropout=True), model, tokenizer())
     torch.manual_seed(1)
-    first = noisy._worst(step, hull)
+    first = noisy._worst(step, hull, hull.narrowed(step.inputs))
     torch.manual_seed(2)
-    assert not torch.equal(first, noisy._worst(step, hull))
+    assert not torch.equal(first, noisy._worst(step, hull, hull.narrowed(step.inputs)))
 
 
 def test_the_loss_of_an_example_does_not_depend_on_the_batch() -> None:
@@ -83,7 +83,7 @@ def test_a_warm_start_begins_where_the_last_search_of_word_and_label_ended(monke
     defence = ready(ASCC(substitutions=WORDS, steps=2, warm_start=True, objective="ce"), model, tokenizer())
     hull = defence._hull(step)
     guess = defence.search.first_guess(hull, step.max_length, step.progress)
-    found = defence._worst(step, hull)
+    found = defence._worst(step, hull, hull.narrowed(step.inputs))
     assert not torch.equal(found, guess)
     ended = {}  # the last word of a label in the batch is the one remembered
     for number, word in enumerate(hull.words):
@@ -97,7 +97,7 @@ def test_a_warm_start_begins_where_the_last_search_of_word_and_label_ended(monke
     monkeypatch.setattr(
         HullSearch, "__call__", lambda self, model, hull, start, *_, **__: starts.append(start) or start
     )
-    defence._worst(step, hull)
+    defence._worst(step, hull, hull.narrowed(step.inputs))
     again = [ended[step.labels[word.row].item(), word.choices[0]] for word in hull.words]
     torch.testing.assert_close(starts[0], guess + torch.stack(again))
     assert "memory" in defence.state_dict()

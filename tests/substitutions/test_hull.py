@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
-from unshaken.substitutions.hull import SLOTS, Hull, HullWord
+from unshaken.substitutions.hull import SLOTS, Hull
 from unshaken.substitutions.hull_builder import HullBuilder
 from unshaken.substitutions.hull_search import HullMixer, HullSearch
 from unshaken.substitutions.word_level import word_level
@@ -233,10 +233,7 @@ def small_hull() -> tuple[dict[str, Tensor], Hull]:
     mask = torch.ones_like(ids)
     ids[2, 7:], mask[2, 7:] = 1, 0
     hull = Hull(
-        words=(
-            HullWord(row=0, column=0, position=1, choices=("a", "b", "c")),
-            HullWord(row=2, column=0, position=3, choices=("d", "e")),
-        ),
+        words_of_rows=(((0, 1, ("a", "b", "c")),), (), ((0, 3, ("d", "e")),)),
         rows=torch.tensor([0, 2]),
         columns=torch.tensor([2, 4]),
         word_of=torch.tensor([0, 1]),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unshaken.defences.adversary import agreement, publish_halves, resolve
 from unshaken.defences.base import Defence, Passes, Step, evaluation_mode
-from unshaken.defences.divergences import kl_divergence, log_probabilities
+from unshaken.defences.divergences import log_probabilities
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull import SLOTS, Hull
@@ -92,9 +92,9 @@ class ASCC(Defence):
     def loss(self, step: Step) -> dict[str, Tensor]:
         step.require_classes("ASCC")
         hull = self._hull(step)
-        weights = hull.weights(self._worst(step, hull))
-        rows = len(step.labels)
         reworded = hull.narrowed(step.inputs)
+        weights = hull.weights(self._worst(step, hull, reworded))
+        rows = len(step.labels)
         both = {name: torch.cat([values, reworded[name]]) for name, values in step.inputs.items()}
         with HullMixer(step.core, self.space).at(hull, weights, first_row=rows):
             clean, adversarial = publish_halves(step, step.forward(**both), both.get("attention_mask"))
@@ -122,10 +122,8 @@ class ASCC(Defence):
             )
         return self._build([example.texts for example in step.require_examples("ASCC")], step.inputs["input_ids"])
 
-    def _worst(self, step: Step, hull: Hull) -> Tensor:
+    def _worst(self, step: Step, hull: Hull, reworded: dict[str, Tensor]) -> Tensor:
         """Mixing logits of the worst point found. (words, slots)"""
-
-        reworded = hull.narrowed(step.inputs)
 
         def logits() -> Tensor:
             found: Tensor = step.forward(step.core, **reworded).logits
@@ -134,7 +132,7 @@ class ASCC(Defence):
         def gain(found: Tensor) -> Tensor:
             if clean is None:
                 return step.task_loss(found, reduction="none")
-            return kl_divergence(clean, log_probabilities(found))
+            return -(clean * log_probabilities(found)).sum(-1)  # the KL but for a constant, which nothing climbs
 
         start = self.search.first_guess(hull, step.max_length, step.progress)
         if self.warm_start:
@@ -143,8 +141,9 @@ class ASCC(Defence):
             start = start + F.pad(self.memory[known], (0, start.shape[1]))[:, : start.shape[1]]
         with contextlib.nullcontext() if self.attack_dropout else evaluation_mode(step.core):
             with torch.no_grad():
-                clean = log_probabilities(step.forward(step.core).logits) if self.objective == "kl" else None
-            found = self.search(step.core, hull, start, logits, gain, area=step.inputs["input_ids"].numel())
+                clean = log_probabilities(step.forward(step.core).logits).exp() if self.objective == "kl" else None
+            area, is_first = step.inputs["input_ids"].numel(), step.progress == 0
+            found = self.search(step.core, hull, start, logits, gain, area=area, looks=is_first)
         if self.warm_start:
             self.memory[known] = F.pad(found - found.mean(-1, keepdim=True), (0, SLOTS))[:, :SLOTS]
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -30,21 +31,22 @@ class Hull:
     """The substitutable tokens of one batch, flat: nothing is stored for tokens that cannot change.
 
     Attributes:
-        words: The substitutable words of the batch, in order.
+        words_of_rows: Of each batch row, its substitutable words: text column, position, and choices, itself first.
         rows: Batch row of each token. (tokens,)
         columns: Sequence position of each token, in the narrowed batch. (tokens,)
-        word_of: Index into `words` of each token. (tokens,)
+        word_of: Which word of the batch each token belongs to. (tokens,)
         candidates: Token ids a token may become, its own id first and in unused slots. (tokens, slots)
         allowed: Which slots of a word are in use. (words, slots)
         seeds: One number a batch row, from its text alone.
         further: For the second, third, ... piece of candidates that have one: where they stand in `candidates`, counted
             through, and the ids of that piece.
+        pieces: Of how many pieces each candidate is, where some have several. (tokens * slots, 1)
         order: Which position of the batch stands at each position of the narrowed one, the width where padding stands;
             None where both are the same. (batch, seq)
         padding: Id of the padding token.
     """
 
-    words: tuple[HullWord, ...]
+    words_of_rows: tuple[tuple[tuple[int, int, tuple[str, ...]], ...], ...]
     rows: Tensor
     columns: Tensor
     word_of: Tensor
@@ -52,11 +54,21 @@ class Hull:
     allowed: Tensor
     seeds: tuple[int, ...]
     further: tuple[tuple[Tensor, Tensor], ...] = ()
+    pieces: Tensor | None = None
     order: Tensor | None = None
     padding: int = 0
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.allowed)
+
+    @cached_property
+    def words(self) -> tuple[HullWord, ...]:
+        """The substitutable words of the batch, in order. Training asks for none, so they are made when asked for."""
+        return tuple(
+            HullWord(row=row, column=column, position=position, choices=choices)
+            for row, words in enumerate(self.words_of_rows)
+            for column, position, choices in words
+        )
 
     def narrowed(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The batch with one position for each word of the hull, at the same width: padding fills the rest."""
@@ -71,36 +83,42 @@ class Hull:
         """The mean of the piece vectors of every candidate. (tokens, slots, hidden)"""
         # `.forward` and not a call: the hook that asks may be a hook of this very module.
         vectors: Tensor = table.forward(self.candidates)
-        if not self.further:
+        if self.pieces is None:
             return vectors
-        flat, counts = vectors.flatten(0, 1), vectors.new_ones(self.candidates.numel(), 1)
+        flat = vectors.flatten(0, 1)
         for places, ids in self.further:  # places of one round differ, so sums do not depend on their order
-            flat = flat.index_add(0, places, table.forward(ids))
-            counts[places] += 1
-        return (flat / counts).view_as(vectors)
+            flat.index_add_(0, places, table.forward(ids))
+        return (flat / self.pieces.to(flat.dtype)).view_as(vectors)
 
     def weights(self, logits: Tensor) -> Tensor:
         """Mixing weights, a point of the simplex for each word. (words, slots) -> (words, slots)"""
-        return logits.masked_fill(~self.allowed, -torch.inf).softmax(-1)
+        return logits.masked_fill(self._unused, -torch.inf).softmax(-1)
+
+    @cached_property
+    def _unused(self) -> Tensor:
+        return ~self.allowed
+
+    def at_tokens(self, weights: Tensor) -> Tensor:
+        """The weights of each token's word. (words, slots) -> (tokens, slots)"""
+        return weights if len(self.rows) == len(self) else weights[self.word_of]
 
     def entropy(self, weights: Tensor) -> Tensor:
         """Entropy of the mixing weights, summed over words; a vertex of the hull has none."""
-        # torch.special.entr has an infinite gradient at 0, where unused slots stand
-        return -(weights * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum()
+        # torch.special.entr has an infinite gradient at 0, where unused slots stand; a clamp has none there
+        return torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum()
 
     def noise(self, salt: object) -> Tensor:
         """Standard normal numbers that depend on each row's text and `salt` only, never on the batch around it."""
-        sizes: list[list[int]] = [[] for _ in self.seeds]
-        for word in self.words:
-            sizes[word.row].append(len(word.choices))
-        slots = self.allowed.shape[1]
-        drawn = [torch.zeros(0, slots)]
-        for seed, own in zip(self.seeds, sizes, strict=True):
-            if own:
-                generator = torch.Generator().manual_seed(zlib.crc32(repr(salt).encode(), seed))
-                numbers = torch.randn(len(own), max(SLOTS, *own), generator=generator)
-                drawn.append(F.pad(numbers, (0, slots))[:, :slots])
-        return torch.cat(drawn).to(self.allowed.device)
+        salted, generator = repr(salt).encode(), torch.Generator()
+        drawn = torch.zeros(self.allowed.shape)
+        places = iter(drawn.split([len(words) for words in self.words_of_rows]))
+        for seed, words in zip(self.seeds, self.words_of_rows, strict=True):
+            place = next(places)
+            if words:
+                width = max(SLOTS, *(len(choices) for _, _, choices in words))
+                numbers = torch.randn(len(words), width, generator=generator.manual_seed(zlib.crc32(salted, seed)))
+                place[:, :width] = numbers[:, : place.shape[1]]
+        return drawn.to(self.allowed.device)
 
     def texts(self, originals: Sequence[Sequence[str]], choice: Sequence[int]) -> list[tuple[str, ...]]:
         """The texts in which word `i` becomes its candidate `choice[i]`."""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
-from unshaken.substitutions.hull import Hull, HullWord
+from unshaken.substitutions.hull import Hull
 from unshaken.substitutions.reach import HullCoverage, Reached, TouchedWords
 from unshaken.substitutions.words import match_case, segment
 
@@ -56,7 +56,8 @@ class _Row:
     tokens: Array  # in the narrowed row
     word_of: Array
     candidates: Array  # (tokens, slots of this row)
-    further: tuple[tuple[int, int, int, int], ...]  # round, token, slot, id
+    sizes: Array  # forms of each word
+    further: Array  # round, token, slot, id: (further pieces, 4)
     dropped: Array  # columns that the narrowed row has not
     reached: Reached
 
@@ -114,15 +115,11 @@ class HullBuilder:
         padded_left = self.tokenizer.padding_side == "left"
         shifts = [width - row.length + len(row.dropped) if padded_left else 0 for row in rows]
         first_word = np.cumsum([0, *(len(row.words) for row in rows)])
-        words = tuple(
-            HullWord(row=index, column=column, position=position, choices=choices)
-            for index, row in enumerate(rows)
-            for column, position, choices in row.words
-        )
         slots = max(row.candidates.shape[1] for row in rows)
         candidates = np.concatenate([_filled(row.candidates, slots) for row in rows])
+        further = _further(rows, slots)
         hull = Hull(
-            words=words,
+            words_of_rows=tuple(row.words for row in rows),
             rows=_tensor(np.repeat(np.arange(len(rows)), [len(row.tokens) for row in rows]), input_ids),
             columns=_tensor(
                 np.concatenate([row.tokens + shift for row, shift in zip(rows, shifts, strict=True)]), input_ids
@@ -131,13 +128,10 @@ class HullBuilder:
                 np.concatenate([row.word_of + start for row, start in zip(rows, first_word, strict=False)]), input_ids
             ),
             candidates=_tensor(candidates, input_ids),
-            allowed=_tensor(
-                np.arange(slots) < np.array([[len(word.choices)] for word in words]).reshape(-1, 1), input_ids
-            ),
+            allowed=_tensor(np.arange(slots) < np.concatenate([row.sizes for row in rows])[:, None], input_ids),
             seeds=tuple(zlib.crc32("\0".join(row).encode("utf-8", "surrogatepass")) for row in texts),
-            further=tuple(
-                (_tensor(places, input_ids), _tensor(ids, input_ids)) for places, ids in _further(rows, slots)
-            ),
+            further=tuple((_tensor(places, input_ids), _tensor(ids, input_ids)) for places, ids in further),
+            pieces=_tensor(_pieces(further, candidates.size), input_ids) if further else None,
             order=_order(rows, input_ids, padded_left),
             padding=self.tokenizer.pad_token_id or 0,
         )
@@ -251,7 +245,8 @@ class HullBuilder:
             tokens=np.array(columns, dtype=np.int64),
             word_of=np.array(word_of, dtype=np.int64),
             candidates=np.concatenate([np.zeros((0, slots), np.int64), *(_filled(own, slots) for own in candidates)]),
-            further=tuple(further),
+            sizes=np.array([len(forms) for _, _, forms in kept], dtype=np.int64),
+            further=np.array(further, dtype=np.int64).reshape(-1, 4),
             dropped=np.array(dropped, dtype=np.int64),
             reached=Reached(
                 words=reached,
@@ -280,12 +275,18 @@ def _filled(candidates: Array, slots: int) -> Array:
 
 def _further(rows: Sequence[_Row], slots: int) -> list[tuple[Array, Array]]:
     """Of each round, where its candidates stand and which piece they get."""
-    starts = np.cumsum([0, *(len(row.tokens) for row in rows)])
-    found: dict[int, list[tuple[int, int]]] = {}
-    for row, start in zip(rows, starts, strict=False):
-        for number, token, slot, piece in row.further:
-            found.setdefault(number, []).append(((start + token) * slots + slot, piece))
-    return [tuple(np.array(found[number], dtype=np.int64).T) for number in sorted(found)]
+    first_token = np.repeat(np.cumsum([0, *(len(row.tokens) for row in rows[:-1])]), [len(row.further) for row in rows])
+    rounds, tokens, slot, ids = np.concatenate([row.further for row in rows]).T
+    places = (first_token + tokens) * slots + slot
+    return [(places[rounds == number], ids[rounds == number]) for number in np.unique(rounds)]
+
+
+def _pieces(further: Sequence[tuple[Array, Array]], candidates: int) -> Array:
+    """See `Hull.pieces`."""
+    counts = np.ones((candidates, 1), dtype=np.int64)
+    for places, _ in further:
+        counts[places] += 1
+    return counts
 
 
 def _order(rows: Sequence[_Row], input_ids: Tensor, padded_left: bool) -> Tensor | None:

@@ -60,15 +60,15 @@ class HullMixer:
         """
 
         def replace(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-            rows = hull.rows + first_row
+            rows = hull.rows + first_row if first_row else hull.rows
             if fixed is None:
                 candidates = self._embed(hull, rows, args, kwargs)
             else:
                 if not fixed:
                     with torch.no_grad():
-                        fixed.append(self._embed(hull, rows, args, kwargs))
+                        fixed.append(_as_multiplied(self._embed(hull, rows, args, kwargs)))
                 candidates, output = fixed[0], output.detach()
-            mixed = torch.einsum("ts,tsh->th", weights[hull.word_of].to(candidates.dtype), candidates)
+            mixed = torch.einsum("ts,tsh->th", hull.at_tokens(weights).to(candidates.dtype), candidates)
             return output.index_put((rows, hull.columns), mixed.to(output.dtype))
 
         with contextlib.ExitStack() as hooks:
@@ -161,6 +161,7 @@ class HullSearch:
         logits: Callable[[], Tensor],
         gain: Callable[[Tensor], Tensor],
         area: int,
+        looks: bool = True,
     ) -> Tensor:
         """Climb from `start` and return the mixing logits found (words, slots).
 
@@ -172,6 +173,7 @@ class HullSearch:
             gain: What to maximise, per example: (batch, classes) -> (batch,). It is summed, so that examples do not
                 share their budget.
             area: Batch size times sequence length, for the "mean" entropy.
+            looks: Refuse a gradient that does not reach the words, in the first step; a look makes a GPU wait.
         """
         point = start.detach().clone().requires_grad_()
         if len(hull) == 0:
@@ -193,11 +195,17 @@ class HullSearch:
                 objective = scale * hull.entropy(weights) - gain(found).sum()
                 # the weights of the model get none
                 gradient, at_words, at_logits = torch.autograd.grad(objective, (point, mixed, found))
-            if number == 0:
+            if looks and number == 0:
                 refuse_blind_words(at_words, at_logits)
             point.grad = gradient if self.optimiser == "adam" else gradient.sign()
             optimiser.step()
         return point.detach()
+
+
+def _as_multiplied(values: Tensor) -> Tensor:
+    """In the precision in which autocast multiplies: it would cast what is kept anew in every step."""
+    device = values.device.type
+    return values.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else values
 
 
 def _token_table(model: nn.Module) -> nn.Module:
