@@ -23,11 +23,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from unshaken.attacks import PWWS, Attack, Beam, Genetic, Greedy, Random, TextFooler, confirming, engine
-from unshaken.attacks.constraints import PartOfSpeech, SentenceSimilarity
+from unshaken.attacks import PWWS, Attack, Beam, Genetic, Greedy, Random, TextFooler, engine
+from unshaken.attacks.constraints import PartOfSpeech, SentenceEncoder, SentenceSimilarity
 from unshaken.attacks.many.cohort import Cohort
 from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.many.searches import ManySearches
+from unshaken.attacks.many.similarity import ManySimilarities
 from unshaken.attacks.spaces import Spaces
 from unshaken.attacks.textfooler import VARIANTS
 from unshaken.examples import Examples
@@ -181,12 +182,14 @@ def compared(attack: Attack, victim: ModelVictim, examples: Examples, in_flight:
 # What takes time, from the outermost to the innermost; the seconds of each leave out those of what it calls.
 STEPS: dict[str, list[tuple[Any, str]]] = {
     "setup": [(Spaces, "of"), (ManySearches, "_prepare")],
-    "constraints": [(engine._Engine, "check"), (Cohort, "_allowed")],
+    "constraints": [(engine._Engine, "check"), (Cohort, "_allowed"), (ManySimilarities, "of_swaps")],
+    "constraints: set-up": [(ManySimilarities, "__init__")],
+    "constraints: encoder": [(SentenceEncoder, "vectors")],
     "draws": [(Genetic, "_draws")],
     "questions": [(Cohort, "ask"), (Cohort, "settle"), (Memory, "look_up"), (Memory, "add"), (Cohort, "_keys")],
     "rows and forward": [(ModelVictim, "predict_table"), (ModelVictim, "predict_rows")],
     "forward": [(ModelVictim, "_logits")],
-    "confirmation": [(engine, "confirmed"), (confirming, "confirmed")],
+    "confirmation": [(engine._Engine, "_confirmed")],
     "results": [(Cohort, "finished")],
 }
 

@@ -26,12 +26,14 @@ from unshaken.attacks import (
     Untargeted,
     Victim,
 )
-from unshaken.attacks.constraints import MaxChanged, NoRepeat, SentenceSimilarity
+from unshaken.attacks.constraints import Candidate, MaxChanged, NoRepeat, SentenceEncoder, SentenceSimilarity
 from unshaken.attacks.goals import Goal
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.many.searches import ManySearches
+from unshaken.attacks.many.similarity import ManySimilarities
 from unshaken.collection import without_collection
+from unshaken.substitutions.words import segment
 
 SEARCHES = (
     PWWS(substitutions=WORD_LIST),
@@ -126,6 +128,86 @@ def test_equal_where_the_most_similar_text_is_taken(metric: Any, victims: Any) -
     assert [row.adversarial for row in plain_choice] != [
         row.adversarial for row in attack(victims[2], labelled(victims[2]))
     ]
+
+
+SIMILARITIES = (
+    SentenceSimilarity(metric="jin2020", threshold=0.62, short_threshold=0.45, window=5),
+    SentenceSimilarity(threshold=0.88, window=4),
+    SentenceSimilarity(metric="cosine", threshold=0.85, window=3, compared_with="original", short_threshold=0.9),
+    SentenceSimilarity(metric="cosine", threshold=0.85, window=None, compared_with="original"),
+)
+LONGER = (
+    *TEXTS,
+    "A good, slow film; the plot (it is dull!) bores, and a fine actor cannot save it...",
+    "good film",
+    "xgood\u0301 film, the plot is dull and slow but good",  # cannot be cut at every word
+)
+
+
+@pytest.mark.parametrize("similar", SIMILARITIES, ids=range(len(SIMILARITIES)))
+def test_stretches_are_compared_as_texts_are(similar: Any, victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of tokens, put together on the device, say what windows of text say: of each row, in both searches."""
+    refused: list[bool] = []
+    check_many = SentenceSimilarity.check_many
+
+    def compared(self: Any, cohort: Any, owner: Any, rows: Any, previous: Any) -> Any:
+        found = check_many(self, cohort, owner, rows, previous)
+        assert found.tolist() == cohort.check_texts(self, owner, rows, previous).tolist()
+        refused.extend((~found).tolist())
+        return found
+
+    monkeypatch.setattr(SentenceSimilarity, "check_many", compared)
+    for texts in (LONGER, tuple(zip(LONGER, LONGER[3:] + LONGER[:3], strict=True))):
+        for attack in (
+            TextFooler(substitutions=WORD_LIST, constraints=(similar,)),
+            Beam(substitutions=WORD_LIST, width=2, constraints=(similar,)),
+            Genetic(substitutions=WORD_LIST, population=4, generations=2, constraints=(similar,)),
+        ):
+            assert_equal(attack, victims[2], labelled(victims[2], texts))
+    assert {True, False} == set(refused)
+
+
+def test_only_texts_that_cannot_be_cut_are_written_out(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    check = SentenceSimilarity.check
+    monkeypatch.setattr(
+        SentenceSimilarity,
+        "check",
+        lambda self, candidates: seen.extend(own.original.text for own in candidates) or check(self, candidates),
+    )
+    attack = TextFooler(substitutions=WORD_LIST, constraints=(SIMILARITIES[0],))
+    attack(victims[2], labelled(victims[2], LONGER))
+    assert set(seen) <= {LONGER[-1]}
+
+
+def test_half_precision_decides_nothing_near_a_threshold(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU vectors are rough; what lies near to the threshold is measured again, and closely."""
+    encoder, vectors, wrong = SentenceEncoder.load(), SentenceEncoder.vectors, {0.0: 0, 0.02: 0}
+    examples = labelled(victims[2], TEXTS[:2])
+    words = segment(TEXTS[0])
+    scores = SIMILARITIES[3].scores(
+        [Candidate(original=words, swaps={1: word}) for word in WORD_LIST.candidates(words, 1)]
+    )
+
+    def rough(self: Any, source: Any, exact: bool = False) -> Any:
+        found = vectors(self, source, exact=True)
+        return found if exact else found * (1 - 2e-4)  # each cosine loses 4e-4
+
+    def compared(self: Any, cohort: Any, *rows: Any) -> Any:
+        found = ManySimilarities.of(self, cohort).allowed(*rows)
+        wrong[near] += int((found != cohort.check_texts(self, *rows)).sum())
+        return found
+
+    monkeypatch.setattr(encoder, "is_rough", True)
+    monkeypatch.setattr(SentenceEncoder, "vectors", rough)
+    monkeypatch.setattr(SentenceSimilarity, "check_many", compared)
+    for near in wrong:
+        monkeypatch.setattr("unshaken.attacks.many.similarity.NEAR", near)
+        for score in scores:
+            similar = replace(SIMILARITIES[3], threshold=score - 1e-4)
+            Greedy(substitutions=WORD_LIST, constraints=(similar,))(victims[2], examples)
+    assert wrong[0.0] >= len(scores)
+    assert wrong[0.02] == 0
 
 
 def test_wrong_answers_are_not_searched(victims: Any) -> None:
@@ -261,7 +343,7 @@ def test_the_host_waits_per_round_and_not_per_example(
     attack: Any, victims: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A confirmation waits for the device on its own account; here the search is looked at.
-    monkeypatch.setattr("unshaken.attacks.confirming.confirmed", lambda reached, victim, results: results)
+    monkeypatch.setattr("unshaken.attacks.engine.confirmed", lambda reached, victim, results: results)
     victim = Victim.from_model(victims[2].model, victims[2].tokenizer, batch_tokens=1 << 20)
     victim._launch_tokens = 1 << 20  # one batch a question, as a model may wait once in each
     rounds, predict = [0], victim.predict_table

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unshaken.attacks.constraints import Constraint, SentenceEncoder, SentenceSimilarity
 from unshaken.attacks.results import AttackResult
 from unshaken.victims.base import Victim
 
@@ -30,18 +31,41 @@ def confirmed(reached: Reached, victim: Victim, results: Sequence[AttackResult])
     return [_confirmed(reached, row, next(answers)) if row.outcome == "success" else row for row in results]
 
 
-def confirmed_together(
-    reached: Reached, victim: Victim, rounds: Iterable[Sequence[AttackResult]]
+def held_together(
+    victim: Victim,
+    rounds: Iterable[Sequence[AttackResult]],
+    confirm: Callable[[list[AttackResult]], list[AttackResult]],
 ) -> Iterator[AttackResult]:
-    """The same for results that come in rounds. Those of a fast victim wait, to be asked about in fewer passes."""
+    """Results that come in rounds, confirmed. Those of a fast victim wait, to be asked about in fewer passes."""
     held: list[AttackResult] = []
     since = time.monotonic()
     for results in rounds:
         held += results
         if not victim.runs_beside_python or len(held) >= HELD or time.monotonic() - since >= SECONDS:
-            yield from confirmed(reached, victim, held)
+            yield from confirm(held)
             held, since = [], time.monotonic()
-    yield from confirmed(reached, victim, held)
+    yield from confirm(held)
+
+
+def with_similarity(constraints: Sequence[Constraint], results: Sequence[AttackResult]) -> list[AttackResult]:
+    """The results, each success with the least cosine similarity of a changed text with its original.
+
+    Only where a constraint brings an encoder, which then reads all texts together.
+    """
+    measure = next((found for found in constraints if isinstance(found, SentenceSimilarity)), None)
+    pairs = [
+        (number, after, before)
+        for number, row in enumerate(results)
+        for after, before in zip(row.adversarial or (), row.original, strict=False)
+        if after != before
+    ]
+    if measure is None or not pairs:
+        return list(results)
+    numbers, after, before = zip(*pairs, strict=True)
+    least: dict[int, float] = {}
+    for number, cosine in zip(numbers, SentenceEncoder.load(measure.model).cosine(after, before), strict=True):
+        least[number] = min(cosine, least.get(number, 1.0))
+    return [replace(row, similarity=least[number]) if number in least else row for number, row in enumerate(results)]
 
 
 def _answers(reached: Reached, victim: Victim, found: Sequence[AttackResult]) -> list[np.ndarray | Exception]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unshaken.attacks.confirming import confirmed, confirmed_together
+from unshaken.attacks.confirming import confirmed, held_together, with_similarity
 from unshaken.attacks.constraints import check
 from unshaken.attacks.constraints.base import Candidate
 from unshaken.attacks.example_search import ExampleSearch
@@ -122,7 +122,7 @@ class _Engine:
         if self._assembler and isinstance(self.victim, ModelVictim) and ManySearches.serves(self.attack):
             together = ManySearches(self.attack, self.victim, self._assembler, self._spaces.of)
             rounds = together.results(examples, self.in_flight)
-            yield from confirmed_together(self.attack.goal.reached, self.victim, rounds)
+            yield from held_together(self.victim, rounds, self._confirmed)
             self._has_answered |= together.answered
             alone = together.left
         yield from self._one_by_one(alone)
@@ -214,7 +214,10 @@ class _Engine:
             looks = [Inspection(search.space, search.ask.rows[0], search.ask.look) for search in looked_into]
             for search, seen in zip(looked_into, self.attack.inspect(self.victim, looks), strict=True):
                 search.inspection = seen
-        return self.predict(questions), confirmed(self.attack.goal.reached, self.victim, finished)
+        return self.predict(questions), self._confirmed(finished)
+
+    def _confirmed(self, results: Sequence[AttackResult]) -> list[AttackResult]:
+        return with_similarity(self.attack.constraints, confirmed(self.attack.goal.reached, self.victim, results))
 
     def predict(self, questions: Sequence[Rows | list[Texts]]) -> list[np.ndarray | Exception]:
         """Answer all questions in one go; where that fails, one by one, so that only the guilty examples fail."""

@@ -167,7 +167,6 @@ class ExampleSearch:
 
     def _conclude(self, outcome: Outcome, row: np.ndarray | None) -> None:
         self.result = conclude(
-            self.attack,
             self.space,
             outcome,
             row=row,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unshaken.attacks.constraints import SentenceEncoder, SentenceSimilarity
-from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult, Outcome
 from unshaken.attacks.space import Space
 
 
 def conclude(
-    attack: Searcher,
     space: Space,
     outcome: Outcome,
     *,
@@ -25,7 +22,6 @@ def conclude(
     """The result of an example that was searched.
 
     Args:
-        attack: What was run.
         space: The example.
         outcome: How it ended.
         row: The text that succeeded, as choices.
@@ -49,20 +45,9 @@ def conclude(
         score_after=None if outcome == "skipped" else _probability(after, example.label),
         queries=queries,
         rows=rows,
-        similarity=None if row is None else _similarity(attack, space, row),
         words=space.word_count,
         seconds=seconds,
     )
-
-
-def _similarity(attack: Searcher, space: Space, row: np.ndarray) -> float | None:
-    """The least cosine similarity of a changed text with its original, where a constraint brings an encoder."""
-    for constraint in attack.constraints:
-        if isinstance(constraint, SentenceSimilarity):
-            texts = zip(space.write(row), space.example.texts, strict=True)
-            after, before = zip(*[pair for pair in texts if pair[0] != pair[1]], strict=True)
-            return min(SentenceEncoder.load(constraint.model).cosine(after, before))
-    return None
 
 
 def _probability(log_probabilities: np.ndarray, label: float) -> float:

@@ -14,6 +14,7 @@ from torch import Tensor
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.constraints import Constraint, PartOfSpeech, SentenceSimilarity, StopWords
 from unshaken.attacks.goals import Scoring
+from unshaken.attacks.many.similarity import ManySimilarities
 from unshaken.attacks.many.word_by_word import by_promise, probe_rows, swap_word_by_word
 from unshaken.attacks.questions import Ask, Scores, Search, ask_probes
 from unshaken.attacks.space import PROBE, Space, candidates_of
@@ -143,16 +144,7 @@ class TextFooler(SearchAttack):
         assert self._measure is not None
         found = torch.full_like(answers.values, -torch.inf)
         fooling = (answers.success & cohort.alive[owner]).nonzero()[:, 0]
-        parts = (part[fooling].cpu().numpy() for part in (owner, rows, previous))
-        candidates = [
-            candidate
-            for number, row, before in zip(*parts, strict=True)
-            for candidate in candidates_of(
-                cohort.spaces[number],
-                row[: len(cohort.spaces[number])],
-                before[: len(cohort.spaces[number])],
-                changed_only=True,
-            )
-        ]
-        found[fooling] = torch.tensor(self._measure.scores(candidates), dtype=found.dtype, device=found.device)
+        if len(fooling):
+            measured = ManySimilarities.of(self._measure, cohort)
+            found[fooling] = measured.of_swaps(owner[fooling], rows[fooling], previous[fooling])
         return found

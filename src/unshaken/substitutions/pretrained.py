@@ -28,13 +28,17 @@ def load_pretrained(kind: str, name: str) -> tuple[Any, Any]:
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
 
 
+def longest_input(tokenizer: Any) -> int:
+    return int(min(tokenizer.model_max_length, LONGEST))
+
+
 def batches(
     model: Any, tokenizer: Any, texts: Sequence[str], size: int
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """Tokenised batches of texts of like length, each with the rows of `texts` it holds, on the model's device."""
     if not texts:
         return
-    limit = min(tokenizer.model_max_length, LONGEST)
+    limit = longest_input(tokenizer)
     encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
     order = sorted(range(len(texts)), key=lambda row: len(encoded[row]))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0

@@ -26,23 +26,25 @@ class BareEncoder:
 
     Args:
         encoder: Has the layers, and nothing beside them.
+        first_token: The last layer is read at the first token only.
     """
 
-    def __init__(self, encoder: nn.Module) -> None:
-        self.encoder = encoder
+    def __init__(self, encoder: nn.Module, first_token: bool = True) -> None:
+        self.encoder, self.first_token = encoder, first_token
 
     @classmethod
-    def of(cls, model: Any, sample: dict[str, Tensor]) -> BareEncoder | None:
+    def of(cls, model: Any, sample: dict[str, Tensor], first_token: bool = True) -> BareEncoder | None:
         """For stock layers, and only where it is seen to leave the answers to `sample` as they are."""
+        answer = "logits" if first_token else "last_hidden_state"
         encoder = getattr(model.base_model, "encoder", None)
         if encoder is None or not _is_stock(encoder, model):
             return None
-        bare = cls(encoder)
+        bare = cls(encoder, first_token)
         with torch.no_grad():
-            expected = model(**sample).logits
+            expected = model(**sample)[answer]
             try:
                 with bare.open():
-                    found = model(**sample).logits
+                    found = model(**sample)[answer]
             except (AttributeError, IndexError, RuntimeError, TypeError):
                 return None
         return bare if same_answers(expected, found) else None
@@ -60,8 +62,10 @@ class BareEncoder:
         if mask is not None and mask.dtype == torch.bool:  # attention would make numbers of it in every layer
             mask = torch.zeros_like(mask, dtype=hidden.dtype).masked_fill_(~mask, -torch.inf)
         layers: Any = self.encoder.layer
-        for layer in layers[:-1]:
+        for layer in layers[:-1] if self.first_token else layers:
             hidden = _layer(layer, hidden, hidden, mask)
+        if not self.first_token:
+            return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden)
         mask = None if mask is None else mask[:, :, :1]  # (batch, 1, 1, seq)
         first = _layer(layers[-1], hidden[:, :1], hidden, mask)  # (batch, 1, hidden)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=first)

@@ -6,5 +6,6 @@ from unshaken.wordings.assembly import TokenAssembler
 from unshaken.wordings.choices import PROBE, Wordings
 from unshaken.wordings.rows import Rows
 from unshaken.wordings.table import Recipe, TokenTable
+from unshaken.wordings.windows import Windows
 
-__all__ = ["PROBE", "Recipe", "Rows", "TokenAssembler", "TokenTable", "Wordings"]
+__all__ = ["PROBE", "Recipe", "Rows", "TokenAssembler", "TokenTable", "Windows", "Wordings"]

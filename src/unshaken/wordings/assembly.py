@@ -18,6 +18,7 @@ from unshaken.wordings.cuts import AddedTokens, Column, PartReader, cut, family_
 from unshaken.wordings.pool import PiecePool
 from unshaken.wordings.recipes import recipes_of
 from unshaken.wordings.table import Recipe, Template, TokenTable
+from unshaken.wordings.windows import Window, window
 
 REMEMBERED = 1 << 20  # strings whose tokens are kept, some 200 MB
 
@@ -85,30 +86,42 @@ class TokenAssembler:
         """A recipe for each example, with two calls of the tokenizer for all; None where texts must stay whole."""
         if not self.usable:
             return [None] * len(examples)
+        made = [self._cut(example) for example in examples]
+        found = self._recipes(made, self._read([example.texts for example in examples]))
+        if self._family == "blanks":
+            wrong = {number for number, recipe in enumerate(found) if recipe is None}
+            for number in self._wrong_when_changed(examples, made, wrong):
+                found[number] = None
+        return found
+
+    def window_recipes(self, examples: Sequence[Wordings]) -> list[tuple[Recipe, Window] | None]:
+        """Recipes of texts of one column from which any stretch of words can be taken; see `windows`."""
+        if self._family != "separators" or self._template is None or self.columns > 1 or self.reader is not None:
+            return [None] * len(examples)
+        cuts = [cut(example, "separators", self._added) for example in examples]
+        made = [None if columns is None else window(columns[0]) for columns in cuts]
+        found = self._recipes([None if own is None else [own[0]] for own in made], [own.texts for own in examples])
+        return [
+            None if recipe is None or own is None else (recipe, own[1]) for recipe, own in zip(found, made, strict=True)
+        ]
+
+    def _recipes(self, made: Sequence[list[Column] | None], texts: Sequence[tuple[str, ...]]) -> list[Recipe | None]:
+        """Recipes of what was cut, with two calls of the tokenizer for all; None where the parts are not the whole."""
         if len(self._pool) > REMEMBERED:
             self._pool = self._new_pool()
-        made = [self._cut(example) for example in examples]
         parts = [column for columns in made for column in columns or ()]
         self._pool.learn(
             (string for column in parts for string in (*column.fixed, column.tail)),
             (forms for column in parts for forms in column.choices),
         )
-        whole = self.whole(self._read([example.texts for example in examples]))
-        wrong = {
-            number
-            for number, (columns, encoding) in enumerate(zip(made, whole, strict=True))
-            if columns is None or self._joined(columns, 0) != encoding.ids
-        }
-        if self._family == "blanks":
-            wrong |= self._wrong_when_changed(examples, made, wrong)
-        assert self._template is not None
         known = {
-            number: (examples[number], columns)
-            for number, columns in enumerate(made)
-            if columns is not None and number not in wrong
+            number: columns
+            for number, (columns, encoding) in enumerate(zip(made, self.whole(texts), strict=True))
+            if columns is not None and self._joined(columns, 0) == encoding.ids
         }
+        assert self._template is not None
         found = dict(zip(known, recipes_of(self._pool, self._template, list(known.values())), strict=True))
-        return [found.get(number) for number in range(len(examples))]
+        return [found.get(number) for number in range(len(made))]
 
     def _cut(self, example: Wordings) -> list[Column] | None:
         assert self._family is not None
@@ -125,10 +138,11 @@ class TokenAssembler:
     def _read(self, texts: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
         return texts if self.reader is None else [self.reader.texts(row) for row in texts]
 
-    def table(self, recipes: Sequence[Recipe], device: torch.device | str = "cpu") -> TokenTable:
+    def table(self, recipes: Sequence[Recipe | None], device: torch.device | str = "cpu") -> TokenTable:
+        """The recipes as one table; those that there are not have no tokens in it."""
         assert self._template is not None
         return TokenTable(
-            recipes,
+            [recipe or self._nothing() for recipe in recipes],
             columns=self.columns,
             room=self.max_length - sum(len(tokens) for tokens, _ in self._template.specials),
             pad=self.pad,
@@ -148,7 +162,7 @@ class TokenAssembler:
         padded = _padded(choices, [len(example) for example in examples])
         owner = np.tile(np.arange(len(examples)), len(choices))
         known = [recipe is not None for recipe in recipes]
-        table = self.table([recipe or self._nothing() for recipe in recipes])
+        table = self.table(recipes)
         others = [
             (row, example.write(padded[row, : len(example)]))
             for row, example in enumerate(examples[number] for number in owner)

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unshaken.wordings.choices import Array, Wordings
+from unshaken.wordings.choices import Array
 from unshaken.wordings.cuts import Column
 from unshaken.wordings.pool import EMPTY, PiecePool
 from unshaken.wordings.table import FIXED, SPECIAL, Recipe, Template
 
 
-def recipes_of(
-    pool: PiecePool, template: Template, examples: Sequence[tuple[Wordings, Sequence[Column]]]
-) -> list[Recipe]:
+def recipes_of(pool: PiecePool, template: Template, examples: Sequence[Sequence[Column]]) -> list[Recipe]:
     """How the tokens of examples are put together.
 
     Args:
         pool: Knows all their parts.
         template: The special tokens around the columns.
-        examples: The wordings, and the parts of each of their columns.
+        examples: The parts of each of their columns.
     """
     slots: list[tuple[int, int, int, int]] = []  # as in `Recipe`, counting entries over all examples
     entries: list[int] = []
@@ -33,7 +31,7 @@ def recipes_of(
         slots.append((len(entries), place, column, kind))
         entries.extend(numbers)
 
-    for _, columns in examples:
+    for columns in examples:
         place = 0
         for number, (column, kind) in enumerate(zip(columns, template.kinds, strict=True)):
             for token, of in specials[number]:
@@ -50,11 +48,15 @@ def recipes_of(
         for token, of in specials[-1]:
             add((token,), FIXED, SPECIAL, of)
         ends.append((len(slots), len(entries)))
-    return _sliced(pool, [example for example, _ in examples], np.array(slots, np.int64).reshape(-1, 4), entries, ends)
+    return _sliced(pool, examples, np.array(slots, np.int64).reshape(-1, 4), entries, ends)
 
 
 def _sliced(
-    pool: PiecePool, examples: Sequence[Wordings], slots: Array, entries: Sequence[int], ends: Sequence[tuple[int, int]]
+    pool: PiecePool,
+    examples: Sequence[Sequence[Column]],
+    slots: Array,
+    entries: Sequence[int],
+    ends: Sequence[tuple[int, int]],
 ) -> list[Recipe]:
     if not examples:
         return []
@@ -68,11 +70,11 @@ def _sliced(
             pool=pool,
             slots=slots[ends[number][0] : ends[number + 1][0]],
             entries=numbers[ends[number][1] : ends[number + 1][1]],
-            counts=example.sizes + (example.probe is not None),
+            counts=np.array([len(forms) for column in columns for forms in column.choices], np.int64),
             specials=specials,
             longest=others,
         )
-        for number, (example, specials, others) in enumerate(
+        for number, (columns, specials, others) in enumerate(
             zip(examples, *(np.diff(of).tolist() for of in so_far), strict=True)
         )
     ]

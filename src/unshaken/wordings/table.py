@@ -120,6 +120,8 @@ class TokenTable:
         numbered = [recipe.entries + first_list[recipe.pool] for recipe in recipes]
         self._entries = self._tensor(np.concatenate([*numbered, [EMPTY]]))
         self._columns = columns
+        seeded = torch.Generator().manual_seed(0)
+        self._factors = torch.randint(-(2**63), 2**63 - 1, (width,), generator=seeded).to(self.device) | 1
         # Most tables hold no wording that is too long, and need no clipping.
         self._room = room if any(recipe.longest > room for recipe in recipes) else None
 
@@ -139,6 +141,14 @@ class TokenTable:
         """
         picked = torch.cat([choices.long() % self._counts[owner], owner.new_zeros(len(owner), 1)], 1)
         return self._entries[self._first[owner] + picked.gather(1, self._place[owner])]
+
+    def keys(self, owner: Tensor, choices: Tensor) -> Tensor:
+        """A number for each row, equal where all lists are. (n,)"""
+        step = max(1, CELLS // self.slots)
+        blocks = range(0, max(1, len(owner)), step)
+        return torch.cat(
+            [(self.lists(owner[at : at + step], choices[at : at + step]) * self._factors).sum(1) for at in blocks]
+        )
 
     def row_lengths(self, owner: Tensor, choices: Tensor) -> Tensor:
         """Tokens of each row. (n,)"""

@@ -15,11 +15,15 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from torch import Tensor
 
 from unshaken.substitutions.words import Words
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
 
 Choices = Sequence[Sequence[str]]  # the substitutes of each position of a text
 
@@ -83,6 +87,20 @@ class Constraint(ABC):
             (n,) booleans.
         """
         raise NotImplementedError(f"{self.name} looks at texts")
+
+    def check_many(self, cohort: Cohort, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor | None:
+        """The same for rows of many examples that are searched together: optional, for speed.
+
+        Args:
+            cohort: The examples.
+            owner: The example of each row. (n,)
+            rows: Candidates as choices; each changes some word. (n, places)
+            previous: The rows they were made from. (n, places)
+
+        Returns:
+            (n,) booleans; None where the texts have to be looked at.
+        """
+        return None
 
     @property
     def reads_rows(self) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unshaken.attacks.constraints import check
-from unshaken.attacks.constraints.base import Candidate
+from unshaken.attacks.constraints.base import Candidate, Constraint
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.groups import any_of, first_best, first_true, rank_of, within
 from unshaken.attacks.many.memory import Memory
@@ -21,8 +21,6 @@ from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space, candidates_of
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import TokenTable
-
-KEY_CELLS = 1 << 22  # slots whose keys are made at once
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,10 @@ class Cohort:
     Attributes:
         sizes: Choices of each place, 1 where an example has no such place. (examples, places)
         places: How many places each example has. (examples,)
+        columns: The column of each place, -1 where an example has no such place. (examples, places)
         alive: Which examples are still searched. (examples,)
         clean: The answers to the texts as they are.
+        notes: What constraints keep of the examples.
     """
 
     def __init__(self, attack: Searcher, victim: ModelVictim, spaces: Sequence[Space], table: TokenTable) -> None:
@@ -63,6 +63,10 @@ class Cohort:
         self.sizes = torch.from_numpy(sizes).to(self.device)
         self.places = torch.tensor([len(space) for space in spaces], device=self.device)
         self.labels = torch.tensor([int(space.example.label) for space in spaces], device=self.device)
+        columns = np.full((count, self.width), -1, np.int64)
+        for row, space in enumerate(spaces):
+            columns[row, : len(space)] = [column for column, _ in space.places]
+        self.columns = torch.from_numpy(columns).to(self.device)
         self.alive = torch.ones(count, dtype=torch.bool, device=self.device)
         self._reported = np.zeros(count, bool)
         self._won = torch.zeros_like(self.alive)
@@ -73,9 +77,8 @@ class Cohort:
         self._best = torch.full((count,), -torch.inf, dtype=torch.float64, device=self.device)
         self._best_answer = torch.zeros(count, victim.num_labels, device=self.device)
         self._memory = Memory(victim.num_labels, self.device)
-        seeded = torch.Generator().manual_seed(0)
-        self._factors = torch.randint(-(2**63), 2**63 - 1, (table.slots,), generator=seeded).to(self.device) | 1
         self._started = time.perf_counter()
+        self.notes: dict[Any, Any] = {}
         self.clean: Answers
 
     def start(self) -> None:
@@ -207,7 +210,6 @@ class Cohort:
         skipped = before.argmax(1) != self.labels.cpu().numpy()
         return [
             conclude(
-                self.attack,
                 self.spaces[number],
                 "skipped" if skipped[number] else "success" if won[number] else "failure",
                 row=found[number, : len(self.spaces[number])] if won[number] else None,
@@ -228,18 +230,34 @@ class Cohort:
         """Which rows the constraints allow; None where they allow all. (n,)"""
         if not self.attack.checks or probes:
             return None
-        candidates: list[Candidate] = []
-        numbers: list[int] = []
         before = torch.zeros_like(rows) if previous is None else previous
-        host, earlier, owners = (part.cpu().numpy() for part in (rows, before, owner))
-        for number in np.flatnonzero(host.any(1)).tolist():
-            space = self.spaces[owners[number]]
-            made = list(candidates_of(space, host[number, : len(space)], earlier[number, : len(space)]))
-            candidates += made
-            numbers += [number] * len(made)
-        allowed = np.ones(len(host), bool)
-        np.logical_and.at(allowed, numbers, np.array(check(self.attack.checks, candidates), bool))
+        changed = rows.any(1)
+        left = changed.nonzero()[:, 0]
+        # Texts are looked at only where the constraints that need none let them through.
+        for constraint in sorted(self.attack.checks, key=lambda found: not found.reads_rows):
+            some = (owner[left], rows[left], before[left])
+            found = constraint.check_many(self, *some) if len(left) else None
+            left = left[self.check_texts(constraint, *some) if found is None else found]
+        return (~changed).index_fill(0, left, True)
+
+    def check_texts(self, constraint: Constraint, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+        """Which rows a constraint allows that looks at texts. (n,)"""
+        made = self.candidates(owner, rows, previous)
+        allowed = np.ones(len(owner), bool)
+        numbers = [number for number, own in enumerate(made) for _ in own]
+        passed = constraint.check([candidate for own in made for candidate in own])
+        np.logical_and.at(allowed, numbers, np.array(passed, bool))
         return torch.from_numpy(allowed).to(self.device)
+
+    def candidates(
+        self, owner: Tensor, rows: Tensor, previous: Tensor, changed_only: bool = False
+    ) -> list[list[Candidate]]:
+        """Each row as constraints see its texts; see `candidates_of`."""
+        made = []
+        for number, row, before in zip(*(part.cpu().numpy() for part in (owner, rows, previous)), strict=True):
+            space = self.spaces[number]
+            made.append(list(candidates_of(space, row[: len(space)], before[: len(space)], changed_only)))
+        return made
 
     def _asked(self, owner: Tensor, allowed: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """The numbers of the rows that are asked (None: all), and whose budget cut some off. (n,), (examples,)"""
@@ -265,17 +283,8 @@ class Cohort:
         return self._memory.answers[known.numbers]
 
     def _keys(self, owner: Tensor, rows: Tensor) -> Tensor:
-        """A number for each row, equal where the tokens are. (n,)"""
-        step = max(1, KEY_CELLS // self.table.slots)
-        blocks = range(0, max(1, len(rows)), step)
-        # Token lists are numbered over the whole cohort, so rows of different examples differ in their first place.
-        return torch.cat(
-            [
-                (self.table.lists(owner[at : at + step], rows[at : at + step]) * self._factors).sum(1)
-                + owner[at : at + step] * -7046029254386353131
-                for at in blocks
-            ]
-        )
+        """A number for each row, equal where example and tokens are. (n,)"""
+        return self.table.keys(owner, rows) + owner * -7046029254386353131
 
     def _keep_best(self, owner: Tensor, values: Tensor, answers: Tensor) -> None:
         """Remember the best answer of each example, for those that end without success."""

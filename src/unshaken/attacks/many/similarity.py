@@ -1,0 +1,159 @@
+"""`SentenceSimilarity` for a cohort: the words around a swap go to the encoder as tokens, and are never written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unshaken.attacks.constraints.similarity import CACHED, SentenceEncoder, SentenceSimilarity
+from unshaken.victims.batches import AssembledRows
+from unshaken.wordings import Windows
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
+
+NEAR = 0.02  # to a threshold; half precision moves a similarity by far less
+
+
+class Compared(NamedTuple):
+    """Rows in which a column has changed, and the stretch of its words that is compared. Each (some,)"""
+
+    numbers: Tensor
+    start: Tensor
+    stop: Tensor
+    least: Tensor  # the threshold; -inf where none is set
+
+
+class ManySimilarities:
+    """What `SentenceSimilarity` says of rows of many examples.
+
+    Args:
+        measure: The constraint.
+        cohort: The examples.
+    """
+
+    def __init__(self, measure: SentenceSimilarity, cohort: Cohort) -> None:
+        self.measure, self.cohort = measure, cohort
+        self.encoder = SentenceEncoder.load(measure.model)
+        self.device = self.encoder.device
+        space = cohort.spaces[0]
+        columns = [at for at in range(len(space.words)) if at not in space.frozen_columns]
+        with self.encoder.lock:
+            self.columns = [
+                (Windows(self.encoder.assembler, cohort.spaces, at, self.device), self.encoder.new_memory())
+                for at in columns
+            ]
+        self._known = torch.stack([windows.known for windows, _ in self.columns]).all(0)
+        self._all_known = bool(self._known.all())
+
+    @staticmethod
+    def of(measure: SentenceSimilarity, cohort: Cohort) -> ManySimilarities:
+        """One for a cohort, made where it is first needed."""
+        if measure not in cohort.notes:
+            cohort.notes[measure] = ManySimilarities(measure, cohort)
+        found: ManySimilarities = cohort.notes[measure]
+        return found
+
+    def allowed(self, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+        """As `check`. (n,) booleans"""
+        found = torch.ones_like(owner, dtype=torch.bool)
+        told, untold = self._told(owner)
+        if len(untold):
+            found[untold] = self.cohort.check_texts(self.measure, owner[untold], rows[untold], previous[untold])
+        parts = self._here(owner[told], rows[told], previous[told])
+        passed = torch.ones(len(told), dtype=torch.bool, device=self.device)
+        for column, compared in self._compared(*parts):
+            scores = self._scores(column, compared, *parts)
+            near = (scores - compared.least).abs() < NEAR
+            if self.encoder.is_rough and near.any():
+                closely = Compared(*(part[near] for part in compared))
+                scores[near] = self._scores(column, closely, *parts, exact=True)
+            passed[compared.numbers] &= scores >= compared.least
+        return found.index_put((told,), passed.to(owner.device))
+
+    def of_swaps(self, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+        """How similar each row is in the column in which it left `previous`. (n,) float64"""
+        found = torch.ones(len(owner), dtype=torch.float64, device=owner.device)
+        told, untold = self._told(owner)
+        if len(untold):
+            made = self.cohort.candidates(owner[untold], rows[untold], previous[untold], changed_only=True)
+            texts = [candidate for own in made for candidate in own]
+            found[untold] = torch.tensor(self.measure.scores(texts), dtype=found.dtype, device=found.device)
+        parts = self._here(owner[told], rows[told], previous[told])
+        scores = torch.ones(len(told), dtype=torch.float64, device=self.device)
+        for column, compared in self._compared(*parts, changed_only=True):
+            scores[compared.numbers] = self._scores(column, compared, *parts)
+        return found.index_put((told,), scores.to(found.device))
+
+    def _here(self, owner: Tensor, rows: Tensor, previous: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """On the device of the encoder, which need not be the victim's."""
+        return owner.to(self.device), rows.to(self.device), previous.to(self.device)
+
+    def _told(self, owner: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of examples that can be cut at every word, and the others, whose texts are looked at."""
+        if self._all_known:
+            return torch.arange(len(owner), device=owner.device), owner[:0]
+        known = self._known.to(owner.device)[owner]
+        return known.nonzero()[:, 0], (~known).nonzero()[:, 0]
+
+    def _compared(
+        self, owner: Tensor, rows: Tensor, previous: Tensor, *, changed_only: bool = False
+    ) -> Iterator[tuple[int, Compared]]:
+        """The rows to compare in each column: those that have changed it, and, if asked, just now."""
+        before = self._before(previous)
+        for column, (windows, _) in enumerate(self.columns):
+            word = windows.word_of[owner]  # (n, places)
+            own = word >= 0
+            differ = (rows != before) & own
+            chosen = differ.any(1) & ((rows != 0) & own).any(1)
+            if changed_only:
+                chosen &= ((rows != previous) & own).any(1)
+            numbers = chosen.nonzero()[:, 0]
+            if len(numbers):
+                word, differ = word[numbers], differ[numbers]
+                first, last = word.masked_fill(~differ, 1 << 30).amin(1), word.masked_fill(~differ, -1).amax(1)
+                yield column, self._stretch(numbers, first, last, windows.words[owner[numbers]])
+
+    def _stretch(self, numbers: Tensor, first: Tensor, last: Tensor, words: Tensor) -> Compared:
+        """As `_window` and `_least` of the constraint have it for one row."""
+        measure, window = self.measure, self.measure.window
+        least = torch.full(numbers.shape, measure.threshold, dtype=torch.float64, device=self.device)
+        if window is None:
+            return Compared(numbers, torch.full_like(first, -1), words + 1, least)
+        short = -torch.inf if measure.short_threshold is None else measure.short_threshold
+        half = (window - 1) // 2
+        start, stop = first - half, last + half + 1
+        stop = stop.clamp_min(window).where(start < 0, stop)
+        start = start.clamp_min(0)
+        start = torch.minimum(start, words - window).where(stop > words, start).clamp_min(0)
+        return Compared(numbers, start, torch.minimum(stop, words), least.masked_fill(words < window, short))
+
+    def _before(self, previous: Tensor) -> Tensor:
+        return previous if self.measure.compared_with == "previous" else torch.zeros_like(previous)
+
+    def _scores(
+        self, column: int, compared: Compared, owner: Tensor, rows: Tensor, previous: Tensor, *, exact: bool = False
+    ) -> Tensor:
+        """The similarity of stretches with what stood there before, in the unit of the metric. (some,) float64"""
+        windows, memory = self.columns[column]
+        numbers, start, stop, _ = compared
+        owner = owner[numbers]
+        choices = [
+            windows.choices(owner, part[numbers], start, stop) for part in (rows, self._before(previous))
+        ]  # of the new stretches and of the old
+        both, all_choices = owner.repeat(2), torch.cat(choices)
+        if exact:
+            vectors = self.encoder.vectors(AssembledRows(windows.table, both, all_choices), exact=True)
+        else:
+            if len(memory.answers) > CACHED:
+                memory = self.encoder.new_memory()
+                self.columns[column] = (windows, memory)
+            known = memory.look_up(windows.table.keys(both, all_choices))
+            source = AssembledRows(windows.table, both[known.new], all_choices[known.new])
+            memory.add(self.encoder.vectors(source))
+            vectors = memory.answers[known.numbers]
+        new, old = vectors[: len(owner)], vectors[len(owner) :]
+        return self.measure.of_cosines((new * old).sum(-1).clamp(-1, 1))
