@@ -25,16 +25,16 @@ import torch
 
 from unshaken.attacks import PWWS, Attack, Beam, Genetic, Greedy, Random, TextFooler, engine
 from unshaken.attacks.constraints import PartOfSpeech, SentenceEncoder, SentenceSimilarity
+from unshaken.attacks.constraints.many_texts import ManySimilarities
 from unshaken.attacks.many.cohort import Cohort
-from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.many.searches import ManySearches
-from unshaken.attacks.many.similarity import ManySimilarities
 from unshaken.attacks.spaces import Spaces
 from unshaken.attacks.textfooler import VARIANTS
 from unshaken.examples import Examples
 from unshaken.substitutions.base import Substitutions
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Rows
+from unshaken.wordings.memory import Memory
 
 REPEATS = 3  # the best of them counts, for the attack and for the model alone
 PROFILED = 100  # examples; a profile of many more takes longer than what it looks at

@@ -27,13 +27,13 @@ from unshaken.attacks import (
     Victim,
 )
 from unshaken.attacks.constraints import Candidate, MaxChanged, NoRepeat, SentenceEncoder, SentenceSimilarity
+from unshaken.attacks.constraints.many_texts import ManySimilarities
 from unshaken.attacks.goals import Goal
 from unshaken.attacks.many.goals import TensorGoal
-from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.many.searches import ManySearches
-from unshaken.attacks.many.similarity import ManySimilarities
 from unshaken.collection import without_collection
 from unshaken.substitutions.words import segment
+from unshaken.wordings.memory import Memory
 
 SEARCHES = (
     PWWS(substitutions=WORD_LIST),
@@ -202,7 +202,7 @@ def test_half_precision_decides_nothing_near_a_threshold(victims: Any, monkeypat
     monkeypatch.setattr(SentenceEncoder, "vectors", rough)
     monkeypatch.setattr(SentenceSimilarity, "check_many", compared)
     for near in wrong:
-        monkeypatch.setattr("unshaken.attacks.many.similarity.NEAR", near)
+        monkeypatch.setattr("unshaken.attacks.constraints.many_texts.NEAR", near)
         for score in scores:
             similar = replace(SIMILARITIES[3], threshold=score - 1e-4)
             Greedy(substitutions=WORD_LIST, constraints=(similar,))(victims[2], examples)

@@ -59,7 +59,7 @@ def by_faithfulness(rows: Iterable[AttackResult]) -> list[tuple[AttackResult, fl
     found = [row for row in rows if row.outcome == "success" and row.adversarial is not None]
     if not encoder_at_hand():
         return [(row, None) for row in found]
-    from unshaken.attacks.constraints.similarity import SentenceEncoder
+    from unshaken.attacks.constraints.encoder import SentenceEncoder
 
     before = [" ".join(row.original) for row in found]
     after = [" ".join(row.adversarial or ()) for row in found]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.constraints import Constraint, PartOfSpeech, SentenceSimilarity, StopWords
+from unshaken.attacks.constraints.many_texts import ManySimilarities
 from unshaken.attacks.goals import Scoring
-from unshaken.attacks.many.similarity import ManySimilarities
 from unshaken.attacks.many.word_by_word import by_promise, probe_rows, swap_word_by_word
 from unshaken.attacks.questions import Ask, Scores, Search, ask_probes
 from unshaken.attacks.space import PROBE, Space, candidates_of

@@ -14,13 +14,13 @@ from torch import Tensor
 from unshaken.attacks.constraints.base import Candidate, Constraint
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.groups import any_of, first_best, first_true, rank_of, within
-from unshaken.attacks.many.memory import Memory
 from unshaken.attacks.outcomes import conclude
 from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space, candidates_of
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import TokenTable
+from unshaken.wordings.memory import Memory
 
 
 @dataclass(frozen=True)

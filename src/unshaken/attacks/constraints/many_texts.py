@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from unshaken.attacks.constraints.similarity import CACHED, SentenceEncoder, SentenceSimilarity
+from unshaken.attacks.constraints.encoder import CACHED, SentenceEncoder
 from unshaken.victims.batches import AssembledRows
 from unshaken.wordings import Windows
 
 if TYPE_CHECKING:
+    from unshaken.attacks.constraints.similarity import SentenceSimilarity
     from unshaken.attacks.many.cohort import Cohort
 
 NEAR = 0.02  # to a threshold; half precision moves a similarity by far less
