@@ -86,13 +86,11 @@ def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -
 
 def certified_table(data: str, found: list[Certified], radii: list[int]) -> Table:
     """Certified accuracy by the number of changed words."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from unshaken.display import terminal_table
 
-    table = Table(title=f"Certified accuracy on {data} (%)", box=SIMPLE_HEAD, title_justify="left")
-    for heading in ("certificate", "n", "abstains", *(f"{own} words" for own in radii), "any words"):
-        table.add_column(heading, justify="left" if heading == "certificate" else "right")
+    headings = ("certificate", "n", "abstains", *(f"{own} words" for own in radii), "any words")
+    rows = []
     for item in found:
         shares = [item.abstained, *(item.accuracy(own) for own in radii), item.accuracy()]
-        table.add_row(item.certificate, str(len(item.rows)), *(f"{100 * share:.1f}" for share in shares))
-    return table
+        rows.append((item.certificate, str(len(item.rows)), *(f"{100 * share:.1f}" for share in shares)))
+    return terminal_table(f"Certified accuracy on {data} (%)", headings, rows)

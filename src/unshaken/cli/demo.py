@@ -215,17 +215,16 @@ def _show_broken(victim: Any, test: Examples, console: Any, wanted: int = 3) -> 
 
 def _table(report: Report) -> Any:
     """One row a model: clean accuracy and accuracy under attack, on the same rows."""
-    from rich.table import Table
+    from unshaken.display import terminal_table
 
     total = len(report.evaluations[0].predictions)
-    table = Table(title=f"Accuracy in % with 95% intervals, on the same {total} reviews", title_justify="left")
-    for heading in ("model", "clean", "under PWWS", "n"):
-        table.add_column(heading, justify="left" if heading == "model" else "right")
-    for item in report.evaluations:
-        shares = [str(item.accuracy(name)).replace("[", r"\[") for name in ("clean", "pwws")]
-        table.add_row(item.model.method, *shares, str(total))
-    table.caption = f"Always giving the more frequent label: {report.evaluations[0].majority_baseline:.1%}."
-    return table
+    rows = [
+        (item.model.method, str(item.accuracy("clean")), str(item.accuracy("pwws")), str(total))
+        for item in report.evaluations
+    ]
+    title = f"Accuracy in % with 95% intervals, on the same {total} reviews"
+    caption = f"Always giving the more frequent label: {report.evaluations[0].majority_baseline:.1%}."
+    return terminal_table(title, ("model", "clean", "under PWWS", "n"), rows, caption=caption)
 
 
 def sentence(report: Report) -> str:

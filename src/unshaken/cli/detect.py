@@ -78,20 +78,19 @@ def detect(
 
 def detection_table(data: str, attack: str, found: Detection) -> Table:
     """The numbers, from what a detector promises to what it keeps."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from unshaken.display import terminal_table
 
     def percent(share: float | None) -> str:
         return "none fooled" if share is None else f"{100 * share:.1f}"
 
-    table = Table(title=f"Detection on {data} under {attack} (%)", box=SIMPLE_HEAD, title_justify="left")
-    table.add_column("")
-    table.add_column("", justify="right")
-    table.add_row("clean texts answered rightly", percent(found.clean))
-    table.add_row("clean texts flagged", percent(found.false_alarms))
-    table.add_row("AUROC, attack on the model alone", percent(found.auroc))
-    table.add_row("of its texts flagged", percent(found.true_positives))
-    table.add_row("examples fooled, no detector", percent(found.fooled))
-    table.add_row("fooled and not flagged, attack on the model alone", percent(found.fooled_unflagged))
-    table.add_row("fooled and not flagged, attack on both", percent(found.fooled_jointly))
-    return table
+    rows = {
+        "clean texts answered rightly": found.clean,
+        "clean texts flagged": found.false_alarms,
+        "AUROC, attack on the model alone": found.auroc,
+        "of its texts flagged": found.true_positives,
+        "examples fooled, no detector": found.fooled,
+        "fooled and not flagged, attack on the model alone": found.fooled_unflagged,
+        "fooled and not flagged, attack on both": found.fooled_jointly,
+    }
+    shown = [(what, percent(share)) for what, share in rows.items()]
+    return terminal_table(f"Detection on {data} under {attack} (%)", ("", ""), shown)

@@ -32,8 +32,6 @@ def doctor(
     text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
 ) -> None:
     """Examine a model: residuals, spectrum and perturbation growth by layer; gradients, noise, cost, what to use."""
-    from rich.table import Table
-
     from unshaken.connections import Connection, check
     from unshaken.connections.quality import gradient_quality, noise
     from unshaken.connections.stability import (
@@ -43,8 +41,8 @@ def doctor(
         residual_curves,
         rightmost_eigenvalues,
     )
-    from unshaken.display import Console
-    from unshaken.solvers import Anderson, GradientDescent
+    from unshaken.display import Console, terminal_table
+    from unshaken.solvers import GradientDescent
     from unshaken.training.fine_tuning import ensure_padding
 
     console = Console()
@@ -83,26 +81,17 @@ def doctor(
         qualities = gradient_quality(network, batch, connection)
 
     console.print(_residual_table(curves, steepness, rightmost))
-    table = Table(
-        title="Growth of a 1% perturbation of the embeddings, relative, by hidden state", title_justify="left"
-    )
-    table.add_column("connection")
-    for index in range(len(growth[0].ratios)):
-        table.add_column(str(index), justify="right")
-    for row in growth:
-        table.add_row(row.name, *(f"{ratio:.2f}" for ratio in row.ratios))
-    console.print(table)
+    title = "Growth of a 1% perturbation of the embeddings, relative, by hidden state"
+    states = map(str, range(len(growth[0].ratios)))
+    grown = [(row.name, *(f"{ratio:.2f}" for ratio in row.ratios)) for row in growth]
+    console.print(terminal_table(title, ("connection", *states), grown))
     console.print(_noise_table(noises))
     console.print(_gradient_table(qualities))
-    table = Table(title="True cost of one layer, in forward passes of it (a VJP counts as one)", title_justify="left")
-    for heading in ("solver", "evaluations", "VJPs", "inference", "the paper's count"):
-        table.add_column(heading, justify="left" if heading == "solver" else "right")
-    for steps in (1, 5, 10, 15):
-        count = GradientDescent(steps=steps).steps
-        table.add_row(f"descent T={count}", str(count + 2), str(count), f"{2 * count + 2}x", f"{count + 1}x")
-    for steps in (1, 2, 3, 5):
-        table.add_row(f"Anderson {Anderson(steps=steps).steps}, implicit", str(steps + 1), "0", f"{steps + 1}x", "")
-    console.print(table)
+    costs = [(f"descent T={n}", str(n + 2), str(n), f"{2 * n + 2}x", f"{n + 1}x") for n in (1, 5, 10, 15)]
+    costs += [(f"Anderson {n}, implicit", str(n + 1), "0", f"{n + 1}x", "") for n in (1, 2, 3, 5)]
+    headings = ("solver", "evaluations", "VJPs", "inference", "the paper's count")
+    title = "True cost of one layer, in forward passes of it (a VJP counts as one)"
+    console.print(terminal_table(title, headings, costs))
     wanted = "" if where == "layers" else f'where="{where}", '
     wanted += "" if form == "auto" else f'form="{form}", '
     console.print(
@@ -126,33 +115,27 @@ def _load(name: str) -> tuple[Any, Any]:
 
 def _noise_table(noises: dict[str, float]) -> Any:
     """Largest difference of a logit, each text alone against all in one batch, and whether it is more than rounding."""
-    from rich.table import Table
+    from unshaken.display import terminal_table
 
-    table = Table(title="Noise: texts alone and in a batch, largest difference of logits", title_justify="left")
-    for heading, side in (("connection", "left"), ("difference", "right"), ("", "left")):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for name, size in noises.items():
-        table.add_row(name, f"{size:.1e}", "scores depend on the batch" if size > NOISY else "")
-    return table
+    title = "Noise: texts alone and in a batch, largest difference of logits"
+    rows = [
+        (name, f"{size:.1e}", "scores depend on the batch" if size > NOISY else "") for name, size in noises.items()
+    ]
+    return terminal_table(title, ("connection", "difference", ""), rows, left=("",))
 
 
 def _gradient_table(qualities: list[GradientQuality]) -> Any:
     """Cosines with a converged backward solve."""
-    from rich.table import Table
+    from unshaken.display import terminal_table
 
     title = "Gradients, Anderson 3: cosine\nwith a converged backward solve"
-    table = Table(title=title, title_justify="left")
-    for heading in ("mode", "weights", "words"):
-        table.add_column(heading, justify="left" if heading == "mode" else "right")
-    for row in qualities:
-        table.add_row(row.mode, f"{row.weights:.2f}", f"{row.words:.2f}")
-    return table
+    rows = [(row.mode, f"{row.weights:.2f}", f"{row.words:.2f}") for row in qualities]
+    return terminal_table(title, ("mode", "weights", "words"), rows)
 
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float], rightmost: dict[str, float]) -> Any:
     """Worst residual of each layer or sub-layer, for the settings people use."""
-    from rich.box import SIMPLE
-    from rich.table import Table
+    from unshaken.display import terminal_table
 
     columns = [
         ("gradient-descent", 5, "GD\nT=5"),
@@ -164,19 +147,14 @@ def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float], ri
         ("broyden", 5, "Broy.\n5"),
         ("newton-krylov", 2, "New-\nton"),
     ]
-    table = Table(
-        title="Relative residual of each layer's equation, worst text",
-        title_justify="left",
-        box=SIMPLE,
-        padding=(0, 1, 0, 0),
-    )
-    for heading in ("layer", "Lip-\nschitz", "max\nRe", *(title for _, _, title in columns)):
-        table.add_column(heading, justify="right")
+    headings = ("layer", "Lip-\nschitz", "max\nRe", *(title for _, _, title in columns))
     found = {(curve.layer, curve.solver): dict(zip(curve.steps, curve.residuals, strict=True)) for curve in curves}
+    rows = []
     for layer, sigma in steepness.items():
         cells = [f"{found[layer, solver][count]:.3f}" for solver, count, _ in columns]
-        table.add_row(layer, f"{sigma:.2f}", f"{rightmost[layer]:.2f}", *cells)
-    return table
+        rows.append((layer, f"{sigma:.2f}", f"{rightmost[layer]:.2f}", *cells))
+    title = "Relative residual of each layer's equation, worst text"
+    return terminal_table(title, headings, rows, padding=(0, 1, 0, 0))
 
 
 def _save(out: Path, curves: list[ResidualCurve], measured: dict[str, Any], growth: Any) -> None:

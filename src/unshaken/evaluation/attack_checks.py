@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unshaken.evaluation.check import Check, clear, raised, trait, unknown
+from unshaken.evaluation.check import Check, clear, raised, raised_if, trait, unknown
 from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
 from unshaken.substitutions.reach import HullCoverage
 
@@ -38,17 +38,13 @@ def _transfer(evaluation: Evaluation, subject: str) -> Check:
     if not transferred or not direct:
         settle = "run --attack transfer:source=MODEL, with the undefended model as its source, beside a direct attack"
         return unknown(flag, subject, "no transfer attack beside a direct one", settle)
-    best_transfer, best_direct = (min(names, key=_hits_of(evaluation)) for names in (transferred, direct))
+    best_transfer, best_direct = (
+        min(names, key=lambda name: evaluation.accuracy(name).hits) for names in (transferred, direct)
+    )
     by_transfer, by_direct = evaluation.accuracy(best_transfer), evaluation.accuracy(best_direct)
     evidence = f"accuracy {by_transfer} under {best_transfer}, {by_direct} under {best_direct}"
-    if by_transfer.hits >= by_direct.hits:
-        return clear(flag, subject, evidence)
     settle = "strengthen the direct attack: more budget, margin scoring, or gradients (--attack hull)"
-    return raised(flag, subject, evidence, settle)
-
-
-def _hits_of(evaluation: Evaluation) -> Callable[[str], int]:
-    return lambda condition: evaluation.accuracy(condition).hits
+    return raised_if(by_transfer.hits < by_direct.hits, flag, subject, evidence, settle)
 
 
 def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
@@ -62,15 +58,14 @@ def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
             f"{len(stopped)} examples ended at the budget of {budget} queries; accuracy {100 * half:.1f} at half the "
             f"budget, {100 * full:.1f} at all of it"
         )
-        return raised(flag, subject, evidence, settle) if full < half else clear(flag, subject, evidence)
+        return raised_if(full < half, flag, subject, evidence, settle)
     smaller = [other for other in evaluation.attacks if _has_less_budget(other, run)]
     if smaller:
         broken, before = run.counts.broken.hits, max(other.counts.broken.hits for other in smaller)
         evidence = f"{broken} examples broken, {before} by the same attack with less budget"
         # Only the largest search can have been too small.
         is_largest = not any(_has_less_budget(run, other) for other in evaluation.attacks)
-        still_rising = is_largest and broken > before
-        return raised(flag, subject, evidence, settle) if still_rising else clear(flag, subject, evidence)
+        return raised_if(is_largest and broken > before, flag, subject, evidence, settle)
     if any(run.settings.get(key) is not None for key in SEARCH_SIZES):
         settle = "repeat with a larger search, for example twice the population, beside this one"
         return unknown(flag, subject, "one search size only; no larger one to compare", settle)
@@ -108,10 +103,8 @@ def _miscalibration(evaluation: Evaluation, run: AttackRun, subject: str) -> Che
         return unknown(flag, subject, "not repeated under other scores", settle)
     evidence = "; ".join(f"{held} of {total} hold, {other} under {variant}" for variant, held, other, total in compared)
     worse = [variant for variant, held, other, total in compared if held - other >= max(2, NOTICEABLE * total)]
-    if not worse:
-        return clear(flag, subject, evidence)
     settle = f"attack all examples under {' and '.join(worse)} and report the lowest accuracy"
-    return raised(flag, subject, evidence, settle)
+    return raised_if(bool(worse), flag, subject, evidence, settle)
 
 
 def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
@@ -149,15 +142,27 @@ def _known_source(evaluation: Evaluation, run: AttackRun, subject: str) -> Check
     return raised(flag, subject, evidence, "attack with a source that no reader knows as well")
 
 
-def _names(settings: Any) -> set[str]:
-    """The names of all substitution sets in an attack's settings, also of the sources of one that joins several."""
+def _sets(settings: Any) -> Iterator[Mapping[str, Any]]:
+    """All substitution sets in an attack's settings, also of attacks inside attacks."""
     if isinstance(settings, Mapping):
         own = settings.get("substitutions")
-        found = {str(own["name"])} if isinstance(own, Mapping) and "name" in own else set()
-        if isinstance(own, Mapping):
-            found |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
-        return found.union(*(_names(value) for value in settings.values()))
-    return set().union(*map(_names, settings)) if isinstance(settings, list) else set()
+        yield from [own] if isinstance(own, Mapping) else []
+    values = settings.values() if isinstance(settings, Mapping) else settings if isinstance(settings, list) else ()
+    for value in values:
+        yield from _sets(value)
+
+
+def _names(settings: Any) -> set[str]:
+    """The names of all sets, also of the sources of one that joins several."""
+    found: set[str] = set()
+    for own in _sets(settings):
+        found |= {str(own["name"])} if "name" in own else set()
+        found |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
+    return found
+
+
+def _fingerprints(settings: Any) -> set[str]:
+    return {str(own["fingerprint"]) for own in _sets(settings) if "fingerprint" in own}
 
 
 def _hull_coverage(evaluation: Evaluation, subject: str) -> Check:
@@ -165,19 +170,8 @@ def _hull_coverage(evaluation: Evaluation, subject: str) -> Check:
     found = None if training is None else HullCoverage.read(training.details.get("facts"))
     if found is None:
         return clear(flag, subject, "no hull in the record of its training")
-    if found.is_enough:
-        return clear(flag, subject, f"its hull held {found}")
     settle = "train with pieces='mean', or compare with methods that see the same substitutes"
-    return raised(flag, subject, f"its hull held {found}", settle)
-
-
-def _fingerprints(settings: Any) -> set[str]:
-    """The fingerprints of all substitution sets in an attack's settings, also of attacks inside attacks."""
-    if isinstance(settings, Mapping):
-        own = settings.get("substitutions")
-        found = {str(own["fingerprint"])} if isinstance(own, Mapping) and "fingerprint" in own else set()
-        return found.union(*(_fingerprints(value) for value in settings.values()))
-    return set().union(*map(_fingerprints, settings)) if isinstance(settings, list) else set()
+    return raised_if(not found.is_enough, flag, subject, f"its hull held {found}", settle)
 
 
 def _truncated(run: AttackRun, subject: str) -> Check:
@@ -187,15 +181,12 @@ def _truncated(run: AttackRun, subject: str) -> Check:
         return unknown(flag, subject, "the victim does not say which words it reads", settle)
     unseen, total = run.truncated_swaps
     evidence = f"{unseen} of {total} swaps lie behind the truncation"
-    if not unseen:
-        return clear(flag, subject, evidence)
-    return raised(flag, subject, evidence, "raise max_length, or restrict the attack to the words the model reads")
+    settle = "raise max_length, or restrict the attack to the words the model reads"
+    return raised_if(unseen > 0, flag, subject, evidence, settle)
 
 
 def _unconfirmed(run: AttackRun, subject: str) -> Check:
     flag, count = "unconfirmed", run.counts.unconfirmed
     evidence = f"{count} of {run.counts.broken.hits + count} successes of the search were not confirmed"
-    if not count:
-        return clear(flag, subject, evidence)
     settle = "attack in float32, see to what makes answers depend on the batch or on chance, and attack again"
-    return raised(flag, subject, evidence, settle)
+    return raised_if(count > 0, flag, subject, evidence, settle)

@@ -14,7 +14,7 @@ from typing import Any
 
 from unshaken.attacks import find_attack
 from unshaken.attacks.base import Attack
-from unshaken.display import visible
+from unshaken.display import terminal_table, visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate, with_source
 from unshaken.evaluation.report import Report
@@ -115,16 +115,16 @@ class Tally:
 
     def __rich__(self) -> Any:
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=f"{self.rows:,} rows in {self.blocks:,} blocks")
-        for heading in ("model", "condition", "accuracy [95%]", "n", "queries", "errors"):
-            table.add_column(heading, justify="left" if heading in ("model", "condition") else "right")
-        for line in self.lines:
-            asked = f"{line.queries / line.total:,.0f}" if line.queries else ""
-            cells = (line.model, line.condition, str(line.accuracy), f"{line.total:,}", asked, f"{line.errors:,}")
-            table.add_row(*(Text(visible(cell)) for cell in cells))
+        rows = [
+            (line.model, line.condition, str(line.accuracy), f"{line.total:,}", asked, f"{line.errors:,}")
+            for line in self.lines
+            for asked in [f"{line.queries / line.total:,.0f}" if line.queries else ""]
+        ]
+        headings = ("model", "condition", "accuracy [95%]", "n", "queries", "errors")
+        title = f"{self.rows:,} rows in {self.blocks:,} blocks"
+        table = terminal_table(title, headings, rows, left=("condition",))
         flags = [
             Text(visible(f"{item.flag}: {item.subject}: {item.evidence} (in {item.blocks} of {self.blocks} blocks)"))
             for item in self.raised

@@ -61,5 +61,9 @@ def raised(flag: str, subject: str, evidence: str, settle: str) -> Check:
     return Check(flag=flag, subject=subject, verdict="raised", evidence=evidence, settle=settle)
 
 
+def raised_if(bad: bool, flag: str, subject: str, evidence: str, settle: str) -> Check:
+    return raised(flag, subject, evidence, settle) if bad else clear(flag, subject, evidence)
+
+
 def unknown(flag: str, subject: str, evidence: str, settle: str) -> Check:
     return Check(flag=flag, subject=subject, verdict="unknown", evidence=evidence, settle=settle)

@@ -11,7 +11,7 @@ from typing import Any
 
 from unshaken.display import in_words
 from unshaken.evaluation.attack_checks import attack_checks
-from unshaken.evaluation.check import FLAGS, Check, clear, raised, trait, unknown
+from unshaken.evaluation.check import FLAGS, Check, clear, raised, raised_if, trait, unknown
 from unshaken.evaluation.results import AttackRun, Evaluation
 
 __all__ = ["FLAGS", "Check", "check_all"]
@@ -62,10 +62,8 @@ def _inference_loop(evaluation: Evaluation, subject: str) -> Check:
 def _randomness(evaluation: Evaluation, subject: str) -> Check:
     flag, difference, tolerance = "randomness", evaluation.probes.repeat_difference, evaluation.probes.tolerance
     evidence = f"two equal calls differ by at most {difference:.2g} in probability (tolerance {tolerance:.2g})"
-    if difference <= tolerance:
-        return clear(flag, subject, evidence)
     settle = "put the model into evaluation mode, or attack the mean of many answers to each text"
-    return raised(flag, subject, evidence, settle)
+    return raised_if(not difference <= tolerance, flag, subject, evidence, settle)
 
 
 def _vote(evaluation: Evaluation, subject: str) -> Check:
@@ -89,10 +87,8 @@ def _asks_widely(run: AttackRun) -> bool:
 def _batch_dependence(evaluation: Evaluation, subject: str) -> Check:
     flag, difference, tolerance = "batch-dependence", evaluation.probes.batch_difference, evaluation.probes.tolerance
     evidence = f"one text at a time and all in one batch differ by at most {difference:.2g} (tolerance {tolerance:.2g})"
-    if difference <= tolerance:
-        return clear(flag, subject, evidence)
     settle = "mask padding in every layer, then evaluate with batches of one and compare"
-    return raised(flag, subject, evidence, settle)
+    return raised_if(not difference <= tolerance, flag, subject, evidence, settle)
 
 
 def _trained_on(evaluation: Evaluation, subject: str) -> Check:
@@ -100,30 +96,23 @@ def _trained_on(evaluation: Evaluation, subject: str) -> Check:
     if seen is None:
         settle = "train with unshaken, which leaves hashes of its training texts, and evaluate on held-out rows"
         return unknown(flag, subject, "training left no hashes of its texts", settle)
-    evidence = f"{seen:,} of {total:,} texts were trained on"
-    if not seen:
-        return clear(flag, subject, evidence)
-    return raised(flag, subject, evidence, "evaluate on rows that training did not see (held-out.jsonl, a test set)")
+    settle = "evaluate on rows that training did not see (held-out.jsonl, a test set)"
+    return raised_if(bool(seen), flag, subject, f"{seen:,} of {total:,} texts were trained on", settle)
 
 
 def _unknown_words(evaluation: Evaluation, subject: str) -> Check:
     flag, share = "unknown-words", evaluation.probes.unknown_words
     if share is None:
         return clear(flag, subject, "no tokenizer, or one without an unknown word")
-    evidence = f"{100 * share:.1f}% of the tokens are unknown"
-    if share <= MOSTLY_UNKNOWN:
-        return clear(flag, subject, evidence)
     settle = "check that the tokenizer is the model's own, and that the texts are in its language"
-    return raised(flag, subject, evidence, settle)
+    return raised_if(share > MOSTLY_UNKNOWN, flag, subject, f"{100 * share:.1f}% of the tokens are unknown", settle)
 
 
 def _below_majority(evaluation: Evaluation, subject: str) -> Check:
     flag, accuracy, baseline = "below-majority", evaluation.clean, evaluation.majority_baseline
     evidence = f"accuracy {accuracy} against {100 * baseline:.1f} for the most frequent label"
-    if accuracy.value > baseline or accuracy.value == 1:
-        return clear(flag, subject, evidence)
     settle = "check the label order of model and data, train longer, and read no difference at this level as robustness"
-    return raised(flag, subject, evidence, settle)
+    return raised_if(not (accuracy.value > baseline or accuracy.value == 1), flag, subject, evidence, settle)
 
 
 def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:
@@ -134,8 +123,5 @@ def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:
         seeds.setdefault((evaluation.model.method, evaluation.data.name), set()).add(seed)
     for (method, data), found in seeds.items():
         subject, evidence = f"{method} on {data}", f"{len(found)} training seed{'s' if len(found) > 1 else ''}"
-        if len(found) >= ENOUGH_SEEDS:
-            yield clear("few-seeds", subject, evidence)
-        else:
-            settle = f"train with {ENOUGH_SEEDS} seeds and merge their results with unshaken report"
-            yield raised("few-seeds", subject, evidence, settle)
+        settle = f"train with {ENOUGH_SEEDS} seeds and merge their results with unshaken report"
+        yield raised_if(len(found) < ENOUGH_SEEDS, "few-seeds", subject, evidence, settle)

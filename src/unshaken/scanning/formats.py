@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from unshaken.display import visible
+from unshaken.display import terminal_table, visible
 from unshaken.evaluation.environment import version
 from unshaken.pages import TOOL_PAGE, render, render_part
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
@@ -38,17 +38,13 @@ HEADINGS = ("edits", "kept", "still right", "search breaks", "false alarms", "qu
 
 
 def terminal(result: ScanResult) -> Any:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(visible(f"{result.victim} on {result.data}")), title_justify="left", box=SIMPLE_HEAD)
-    for heading in HEADINGS:
-        in_two_lines = heading.replace(" ", "\n")  # so that a row fits 80 columns
-        table.add_column(in_two_lines, justify="left" if heading == "edits" else "right", no_wrap=True)
-    for family in result.families:
-        table.add_row(*map(Text, cells(family)))
+    in_two_lines = [heading.replace(" ", "\n") for heading in HEADINGS]  # so that a row fits 80 columns
+    table = terminal_table(f"{result.victim} on {result.data}", in_two_lines, map(cells, result.families))
+    for column in table.columns:
+        column.no_wrap = True
     return Group(table, Text(visible(result.sentence())))
 
 
