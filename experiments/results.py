@@ -455,7 +455,7 @@ SHOWN = {"Standard": "plain", "SWAP": "SWAP", "Smoothed 1": "smoothed", "Smoothe
 
 def headline_figure() -> Any:
     """The README's: clean accuracy against the worst attack of the known dictionary, an encoder per panel."""
-    from unshaken.reports.figures import tradeoff_panels
+    from unshaken_experiments.paper_figures import tradeoff_panels
 
     panels = {}
     for group in of("ours-smoothing"):

@@ -61,8 +61,9 @@ def reproduce(
     """
     from unshaken.display import Console
     from unshaken.files import locked
-    from unshaken.processes import Shard, alone
+    from unshaken.processes import Shard
     from unshaken_experiments import Workspace, execute_all, load_recipe, plan, tidy, unfinished
+    from unshaken_experiments.launch import alone
     from unshaken_experiments.results import require_extras
 
     console = Console()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unshaken.reports import figures
+from unshaken_experiments import paper_figures as papers
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Outcome
 from unshaken_experiments.table import Cell
@@ -33,7 +34,7 @@ def draw(
     match recipe.figure.kind:
         case "distance":
             curves = {name: outcome.training["distance"] for name, outcome in of_first.items() if outcome.training}
-            return figures.distance_curves(curves) if curves else None
+            return papers.distance_curves(curves) if curves else None
         case "feature-map":
             return _feature_map(of_first)
         case "trade-off":
@@ -77,7 +78,7 @@ def _sweep(recipe: Recipe, numbers: Mapping[tuple[str, str], float]) -> Any:
             ]
             if points:
                 lines[f"{family}, {column}" if len(recipe.figure.y) > 1 else family] = points
-    return figures.sweep(lines, x_label=recipe.figure.x or "", y_label=", ".join(recipe.figure.y)) if lines else None
+    return papers.sweep(lines, x_label=recipe.figure.x or "", y_label=", ".join(recipe.figure.y)) if lines else None
 
 
 def _feature_map(of_first: Mapping[str, Outcome]) -> Any:
@@ -88,4 +89,4 @@ def _feature_map(of_first: Mapping[str, Outcome]) -> Any:
         return None
     features = {name: np.array(found["places"]) for name, found in maps.items()}
     one = next(iter(maps.values()))
-    return figures.feature_map(features, one["labels"], one["label_names"])
+    return papers.feature_map(features, one["labels"], one["label_names"])

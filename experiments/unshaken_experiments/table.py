@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from unshaken.evaluation.statistics import benjamini_hochberg, over_seeds_and_examples, wilson
+from unshaken.evaluation.statistics import over_seeds_and_examples, wilson
 from unshaken.reports.views import escape_markdown
 from unshaken_experiments.recipe import Claim, Column, Method, Number, Recipe
 from unshaken_experiments.runs import Measured, Outcome
@@ -90,6 +90,19 @@ def cells(
     limits = (examples, clean_examples)
     view = View(recipe, outcomes, encoder, tuple(seeds if seeds is not None else recipe.seeds), changes, limits)
     return starred([view.cell(method, column) for method in recipe.methods for column in recipe.columns])
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """p-values such that keeping those up to q makes at most a share q of the kept ones false, on average.
+
+    Milder than `holm`, which allows hardly one false one among all, and the right question of a table with dozens of
+    differences.
+
+    Paper: Benjamini and Hochberg (1995).
+    """
+    from scipy import stats
+
+    return [float(value) for value in stats.false_discovery_control(p_values)] if len(p_values) else []
 
 
 def starred(found: Sequence[Cell]) -> list[Cell]:

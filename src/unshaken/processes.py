@@ -6,15 +6,11 @@ that dies takes nobody with it, and what it had finished is found by whoever run
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unshaken.errors import UnshakenError
-
-_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,25 +97,6 @@ def _check_device(name: str) -> None:
     if device.type == "cuda" and (device.index or 0) >= (found := torch.cuda.device_count()):
         has = f"{found} GPU{'s' if found > 1 else ''}" if found else "no GPU"
         raise UnshakenError(f"device {name!r}: torch sees {has} here; leave it out, or give cpu")
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Hide the launch from what runs inside, which then trains and attacks by itself, on this process's GPU."""
-    hidden = {key: os.environ.pop(key) for key in _LAUNCH if key in os.environ}
-    local = int(hidden.get("LOCAL_RANK", "0"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if "LOCAL_RANK" in hidden:
-        gpus = visible.split(",") if visible else []
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[local % len(gpus)] if gpus else str(local)
-    try:
-        yield
-    finally:
-        os.environ |= hidden
-        if "LOCAL_RANK" in hidden and visible is None:
-            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-        elif visible is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
 def _number(key: str, default: int) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from small_world import make_world
 
-from unshaken.processes import Shard, alone
+from unshaken.processes import Shard
 from unshaken_experiments import load_recipe, plan
+from unshaken_experiments.launch import alone
 
 
 def numbers(out: Path) -> dict[str, Any]:

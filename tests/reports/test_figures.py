@@ -11,6 +11,7 @@ from report_parts import made_evaluation, run
 from unshaken.errors import UnshakenError
 from unshaken.proportion import Proportion
 from unshaken.reports import Report, figures
+from unshaken_experiments import paper_figures as papers
 
 
 def report() -> Report:
@@ -30,9 +31,9 @@ FIGURES = {
     "budget": lambda: figures.budget_curves(report()),
     "groups": lambda: figures.grouped_accuracy(LEVELS, group_label="attack level"),
     "layers": lambda: figures.layer_profile({"IM-BERT": [0.5, 0.3]}, {"BERT": [1.0, 3.0], "IM-BERT": [0.9, 1.1]}),
-    "distance": lambda: figures.distance_curves({"plain": [(0, 0.0), (10, 0.2)], "RIFT": [(0, 0.0), (10, 0.1)]}),
-    "features": lambda: figures.feature_map({"before": FEATURES, "after": FEATURES + 1}, [0, 1] * 12, ["no", "yes"]),
-    "sweep": lambda: figures.sweep({"Anderson": [(1, 1.5), (5, 3.5)]}, x_label="solver steps", y_label="time"),
+    "distance": lambda: papers.distance_curves({"plain": [(0, 0.0), (10, 0.2)], "RIFT": [(0, 0.0), (10, 0.1)]}),
+    "features": lambda: papers.feature_map({"before": FEATURES, "after": FEATURES + 1}, [0, 1] * 12, ["no", "yes"]),
+    "sweep": lambda: papers.sweep({"Anderson": [(1, 1.5), (5, 3.5)]}, x_label="solver steps", y_label="time"),
 }
 
 
@@ -67,7 +68,7 @@ def test_budget_curves_end_at_the_accuracy_under_attack() -> None:
 
 def test_panels_have_each_mean_and_both_ends_of_each_interval() -> None:
     methods = {"plain": ((0.9, 0.88, 0.93), (0.2, 0.15, 0.22)), "RIFT": ((0.85, 0.8, 0.86), (0.6, 0.5, 0.65))}
-    figure = figures.tradeoff_panels({"MiniLM": methods, "gte": {"plain": methods["plain"]}}, y_label="worst (%)")
+    figure = papers.tradeoff_panels({"MiniLM": methods, "gte": {"plain": methods["plain"]}}, y_label="worst (%)")
     first, second = figure.axes
     assert [axes.get_title() for axes in figure.axes] == ["MiniLM", "gte"]
     assert [len(axes.containers) for axes in (first, second)] == [2, 1]
@@ -87,7 +88,7 @@ def test_impossible_figures_are_refused() -> None:
     with pytest.raises(UnshakenError, match="no attack in this report"):
         figures.budget_curves(Report(evaluations=(made_evaluation(),)))
     with pytest.raises(UnshakenError, match="3 features for 2 labels"):
-        figures.feature_map({"x": np.zeros((3, 2))}, [0, 1])
+        papers.feature_map({"x": np.zeros((3, 2))}, [0, 1])
 
 
 @pytest.mark.parametrize("name", ["$\\frac{$", "x" * 100_000, "_hidden", "\x1b[2J", "\\$a$ $b"])

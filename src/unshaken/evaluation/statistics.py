@@ -235,21 +235,6 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: corrected[name] for name in p_values}
 
 
-def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """p-values such that keeping those up to q makes at most a share q of the kept ones false, on average.
-
-    Milder than `holm`, which allows hardly one false one among all, and the right question of a table with dozens of
-    differences.
-
-    Paper: Benjamini and Hochberg (1995).
-
-    Example:
-        >>> benjamini_hochberg([0.01, 0.04, 0.03])
-        [0.03, 0.04, 0.04]
-    """
-    return [float(value) for value in _scipy_stats().false_discovery_control(p_values)] if len(p_values) else []
-
-
 def _bootstrap(
     samples: Sequence[Any], statistic: Callable[..., float] | None, confidence: float, resamples: int, seed: int
 ) -> Any:

@@ -19,8 +19,6 @@ from unshaken.proportion import Proportion
 from unshaken.reports import charts
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from unshaken.evaluation.report import Report
 
 # Okabe and Ito's palette without yellow, which is too pale for lines; markers and dashes repeat what colours say.
@@ -56,40 +54,16 @@ def tradeoff(points: Series, *, x_label: str = "clean accuracy (%)", y_label: st
     Args:
         points: Method -> its (clean, robust) accuracies, one pair a setting, as shares.
     """
-    figure, axes = _axes()
+    figure, axes = panel()
     for index, (name, pairs) in enumerate(points.items()):
-        clean, robust = _percent(pair[0] for pair in pairs), _percent(pair[1] for pair in pairs)
-        axes.scatter(clean, robust, label=_shown(name), s=46, zorder=3, **_point_style(index))
+        clean, robust = percent(pair[0] for pair in pairs), percent(pair[1] for pair in pairs)
+        axes.scatter(clean, robust, label=shown(name), s=46, zorder=3, **point_style(index))
     front = pareto_front([pair for pairs in points.values() for pair in pairs])
     if len(front) > 1:
         style = {"color": "#666666", "linewidth": 1.2, "linestyle": "--", "zorder": 2}
-        axes.plot(_percent(p[0] for p in front), _percent(p[1] for p in front), label="Pareto front", **style)
+        axes.plot(percent(p[0] for p in front), percent(p[1] for p in front), label="Pareto front", **style)
     axes.set(xlabel=x_label, ylabel=y_label)
-    return _finish(figure, axes)
-
-
-Interval = tuple[float, float, float]  # mean and the ends of its 95% interval
-
-
-def tradeoff_panels(
-    panels: Mapping[str, Mapping[str, tuple[Interval, Interval]]], *, x_label: str = "clean accuracy (%)", y_label: str
-) -> Any:
-    """Clean against robust accuracy with error bars, a panel per title, all on the same vertical scale.
-
-    Args:
-        panels: Title -> method -> its clean and its robust accuracy, as shares.
-    """
-    figure, many = _panels(len(panels))
-    for axes, (title, methods) in zip(many, panels.items(), strict=True):
-        for index, (name, pair) in enumerate(methods.items()):
-            (x, x_low, x_high), (y, y_low, y_high) = (_percent(interval) for interval in pair)
-            style = {**_point_style(index), "markersize": 7, "elinewidth": 1.2, "capsize": 2.5, "linestyle": "none"}
-            ends = {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
-            axes.errorbar([x], [y], label=_shown(name), **ends, **style)
-        axes.set(title=_shown(title), xlabel=x_label, ylim=(0, 100))
-    many[0].set_ylabel(y_label)
-    many[-1].legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    return figure
+    return finish(figure, axes)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -106,16 +80,16 @@ def budget_curves(report: Report, data: str | None = None) -> Any:
     curves = charts.curves(report, _of_data(report, data))
     if not curves:
         raise UnshakenError("no attack in this report, so there is no accuracy against queries to draw")
-    figure, axes = _axes()
+    figure, axes = panel()
     models, attacks = (list(dict.fromkeys(getattr(one, kind) for one in curves)) for kind in ("model", "attack"))
     for one in curves:
         colour, dash = COLOURS[models.index(one.model) % len(COLOURS)], DASHES[attacks.index(one.attack) % len(DASHES)]
-        label = f"{_shown(one.model)}, {_shown(one.attack)}"
+        label = f"{shown(one.model)}, {shown(one.attack)}"
         asked, right = zip(*one.points, strict=True)
-        axes.step(asked, _percent(right), where="post", label=label, color=colour, linestyle=dash)
+        axes.step(asked, percent(right), where="post", label=label, color=colour, linestyle=dash)
     axes.set(xscale="log", ylim=(0, 100), xlabel="queries per example", ylabel="accuracy (%)")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    return _finish(figure, axes)
+    return finish(figure, axes)
 
 
 def grouped_accuracy(values: Mapping[str, Mapping[str, Proportion]], *, group_label: str) -> Any:
@@ -126,23 +100,23 @@ def grouped_accuracy(values: Mapping[str, Mapping[str, Proportion]], *, group_la
         group_label: What the groups are, for the axis.
     """
     groups = list(dict.fromkeys(group for of_model in values.values() for group in of_model))
-    figure, axes = _axes(width=max(5.0, 1.1 * len(groups) + 1.5))
+    figure, axes = panel(width=max(5.0, 1.1 * len(groups) + 1.5))
     width = 0.8 / max(1, len(values))
     for index, (model, of_model) in enumerate(values.items()):
-        shown = [(position, of_model[group]) for position, group in enumerate(groups) if group in of_model]
-        x = [position + (index - (len(values) - 1) / 2) * width for position, _ in shown]
-        y = _percent(share.value for _, share in shown)
-        bounds = [share.interval for _, share in shown]
+        having = [(position, of_model[group]) for position, group in enumerate(groups) if group in of_model]
+        x = [position + (index - (len(values) - 1) / 2) * width for position, _ in having]
+        y = percent(share.value for _, share in having)
+        bounds = [share.interval for _, share in having]
         errors = [
             [height - 100 * low for height, (low, _) in zip(y, bounds, strict=True)],
             [100 * high - height for height, (_, high) in zip(y, bounds, strict=True)],
         ]
         style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
         axes.errorbar(x, y, yerr=errors, fmt="none", ecolor=style["color"], elinewidth=1.4, capsize=3)
-        axes.scatter(x, y, label=_shown(model), s=46, zorder=3, **style)
-    axes.set_xticks(range(len(groups)), [_shown(group) for group in groups])
+        axes.scatter(x, y, label=shown(model), s=46, zorder=3, **style)
+    axes.set_xticks(range(len(groups)), [shown(group) for group in groups])
     axes.set(ylim=(0, 100), xlabel=group_label, ylabel="accuracy (%)")
-    return _finish(figure, axes)
+    return finish(figure, axes)
 
 
 def layer_profile(residuals: Mapping[str, Sequence[float]], growth: Mapping[str, Sequence[float]]) -> Any:
@@ -152,76 +126,14 @@ def layer_profile(residuals: Mapping[str, Sequence[float]], growth: Mapping[str,
         residuals: Model -> relative residual of each connected layer.
         growth: Model -> size of the perturbation after each layer, relative to its size at the input.
     """
-    figure, (left, right) = _panels(2)
+    figure, (left, right) = panels(2)
     for axes, values, label in ((left, residuals, "relative residual"), (right, growth, "perturbation growth")):
         for index, (name, of_layer) in enumerate(values.items()):
-            axes.plot(range(1, len(of_layer) + 1), of_layer, label=_shown(name), **_line_style(index))
+            axes.plot(range(1, len(of_layer) + 1), of_layer, label=shown(name), **line_style(index))
         axes.set(xlabel="layer", ylabel=label, yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        _finish(figure, axes)
+        finish(figure, axes)
     return figure
-
-
-def distance_curves(runs: Series) -> Any:
-    """Relative L2 distance to the pretrained weights during training (RIFT, Figure 2).
-
-    Args:
-        runs: Run -> (step, distance) points.
-    """
-    figure = sweep(runs, x_label="training step", y_label="relative L2 distance to the pretrained weights")
-    figure.axes[0].set_ylim(0, None)
-    return figure
-
-
-def feature_map(
-    features: Mapping[str, np.ndarray], labels: Sequence[int], label_names: Sequence[str] = (), *, seed: int = 0
-) -> Any:
-    """t-SNE of the examples' features, one panel a model (RIFT, Figure 3).
-
-    Args:
-        features: Model or moment -> features, (examples, hidden).
-        labels: One an example.
-        label_names: In label order.
-        seed: Of t-SNE.
-    """
-    import numpy as np
-
-    try:
-        from sklearn.manifold import TSNE
-    except ImportError as error:
-        raise UnshakenError("t-SNE needs scikit-learn: pip install 'unshaken[report]'") from error
-    figure, panels = _panels(len(features), height=3.6)
-    classes = np.asarray(labels)
-    for axes, (name, rows) in zip(panels, features.items(), strict=True):
-        if len(rows) != len(classes) or len(rows) < 4:
-            raise UnshakenError(
-                f"{name}: {len(rows)} features for {len(classes)} labels; t-SNE needs 4 or more of both"
-            )
-        perplexity = min(30.0, (len(rows) - 1) / 3)
-        places = TSNE(perplexity=perplexity, random_state=seed, init="pca").fit_transform(np.asarray(rows, np.float32))
-        for index, label in enumerate(np.unique(classes)):
-            chosen = places[classes == label]
-            text = label_names[label] if label < len(label_names) else str(label)
-            axes.scatter(chosen[:, 0], chosen[:, 1], s=14, label=_shown(text), alpha=0.8, **_point_style(index))
-        axes.set(title=_shown(name), xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
-        axes.grid(visible=False)
-        axes.legend(frameon=False, fontsize=9)
-    return figure
-
-
-def sweep(lines: Series, *, x_label: str, y_label: str) -> Any:
-    """A number against a setting, one line a method (RIFT, Figure 2b).
-
-    Args:
-        lines: Method -> (setting, number) points.
-        x_label: What the setting is.
-        y_label: What the number is.
-    """
-    figure, axes = _axes()
-    for index, (name, points) in enumerate(lines.items()):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=_shown(name), **_line_style(index))
-    axes.set(xlabel=x_label, ylabel=y_label)
-    return _finish(figure, axes)
 
 
 def report_figures(report: Report) -> dict[str, Any]:
@@ -259,7 +171,7 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _axes(width: float = 5.6, height: float = 3.8) -> tuple[Any, Any]:
+def panel(width: float = 5.6, height: float = 3.8) -> tuple[Any, Any]:
     _matplotlib()
     # Not pyplot: it keeps every figure alive and needs a display.
     from matplotlib.figure import Figure
@@ -268,7 +180,7 @@ def _axes(width: float = 5.6, height: float = 3.8) -> tuple[Any, Any]:
     return figure, _dress(figure.add_subplot())
 
 
-def _panels(count: int, height: float = 3.6) -> tuple[Any, list[Any]]:
+def panels(count: int, height: float = 3.6) -> tuple[Any, list[Any]]:
     _matplotlib()
     from matplotlib.figure import Figure
 
@@ -283,7 +195,7 @@ def _dress(axes: Any) -> Any:
     return axes
 
 
-def _finish(figure: Any, axes: Any) -> Any:
+def finish(figure: Any, axes: Any) -> Any:
     names = axes.get_legend_handles_labels()[1]
     if len(names) > 6:  # a long list would cover points
         axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -292,19 +204,19 @@ def _finish(figure: Any, axes: Any) -> Any:
     return figure
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A name from a file as a figure's text: short, without formulas (`$`), not hidden as a leading `_` would be."""
     text = visible(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…").replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
-def _percent(values: Any) -> list[float]:
+def percent(values: Any) -> list[float]:
     return [100 * value for value in values]
 
 
-def _point_style(index: int) -> dict[str, Any]:
+def point_style(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
 
 
-def _line_style(index: int) -> dict[str, Any]:
-    return {**_point_style(index), "linestyle": DASHES[index % len(DASHES)], "markersize": 5}
+def line_style(index: int) -> dict[str, Any]:
+    return {**point_style(index), "linestyle": DASHES[index % len(DASHES)], "markersize": 5}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.reports.figures import COLOURS, _panels
+from unshaken.reports.figures import COLOURS, panels
 
 TITLES = ("Proposition 1, explicit Euler: |1 + γλ|", "Proposition 2, implicit Euler: 1 / |1 − γλ|")
 
@@ -20,8 +20,8 @@ def stability_regions(extent: float = 3.0, points: int = 401) -> Any:
     axis = np.linspace(-extent, extent, points)
     plane = axis[None, :] + 1j * axis[:, None]
     amplifications = (np.abs(1 + plane), 1 / np.maximum(np.abs(1 - plane), 1e-9))
-    figure, panels = _panels(2)
-    for panel, amplification, title, colour in zip(panels, amplifications, TITLES, COLOURS, strict=False):
+    figure, both = panels(2)
+    for panel, amplification, title, colour in zip(both, amplifications, TITLES, COLOURS, strict=False):
         panel.contourf(axis, axis, amplification, levels=[0, 1], colors=[colour], alpha=0.25)
         lines = panel.contour(axis, axis, amplification, levels=[0.5, 1, 2], colors=colour, linewidths=[0.8, 1.8, 0.8])
         panel.clabel(lines, fmt="%g", fontsize=7)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from unshaken.examples import Examples
     from unshaken.readers import Readers
     from unshaken.smoothing import Smoothing
-    from unshaken.substitutions import Substitutions
 
 MINILM = "minilm"
 PLAN_FILE = "plan.json"
@@ -176,24 +175,21 @@ def _schedule(plan: Plan, model: Any) -> dict[str, Any]:
 
 def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
     from unshaken.evaluation import TrainingRecord
-    from unshaken.training.record import describe
+    from unshaken.training.record import describe, describe_data, described_sets, known_sets
 
     return TrainingRecord(
         method=plan.method,
         seed=plan.seed,
         base_model=plan.model if plan.model == MINILM else Path(plan.model).name,
         task=plan.train.name,
-        substitutions=tuple(_substitutions(plan)),
+        substitutions=described_sets(known_sets(plan.defence, plan.smoothing)),
         details={
             "connection": None if plan.connection is None else plan.connection.to_dict(),
             **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
             **({} if plan.reader is None else {"reader": plan.reader}),
             "defence": None if plan.defence is None else describe(plan.defence),
             "facts": {} if plan.defence is None else plan.defence.facts(),
-            "training_examples": len(plan.train),
-            "training_data": plan.train.fingerprint,
-            "text_columns": list(plan.train.columns),
-            "label_column": plan.label_column,
+            **describe_data(plan.train, plan.label_column),
             "steps": steps,
             "seconds": round(seconds, 2),
             "arguments": dict(sorted(arguments.items())),
@@ -259,24 +255,13 @@ def resolve_model(name: str) -> str:
     return str(minilm_path()) if name == MINILM else locate(name)
 
 
-def _sets(plan: Plan) -> list[Substitutions]:
-    """The substitution sets that training knows: of the defence, its sources, and of the smoothed vocabulary."""
-    used = [getattr(part, "substitutions", None) for part in getattr(plan.defence, "parts", [plan.defence])]
-    used += [] if plan.smoothing is None else plan.smoothing.sets
-    sets = [one for one in used if one is not None and not isinstance(one, str)]
-    return [*sets, *(source for one in sets for source in getattr(one, "sources", ()))]
-
-
-def _substitutions(plan: Plan) -> list[dict[str, str]]:
-    return list({one.fingerprint: {"name": one.name, "fingerprint": one.fingerprint} for one in _sets(plan)}.values())
-
-
 def _reader(plan: Plan) -> Readers | None:
     if plan.reader is None:
         return None
     from unshaken.readers import KnownWords, parse
+    from unshaken.training.record import known_sets
 
-    return parse(plan.reader, KnownWords.of(plan.train, _sets(plan)))
+    return parse(plan.reader, KnownWords.of(plan.train, known_sets(plan.defence, plan.smoothing)))
 
 
 def _last_checkpoint(plan: Plan, base: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from unshaken.connections import connection_of
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
+from unshaken.smoothing import Smoothing
+from unshaken.substitutions import Substitutions
 from unshaken.tasks import save_trained_on
 
 
@@ -24,25 +27,17 @@ def record_of(trainer: Any) -> TrainingRecord:
     data, connection = trainer.train_dataset, connection_of(trainer.model)
     parts = describe(trainer.defence)
     method = " + ".join(part["name"].lower() for part in parts)
-    known = {}
-    if isinstance(data, Examples):
-        known = {
-            "training_examples": len(data),
-            "training_data": data.fingerprint,
-            "text_columns": list(data.columns),
-            "label_column": "label",
-        }
     chosen = ("num_train_epochs", "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps")
     return TrainingRecord(
         method=method if connection is None else f"{method} + connection {connection.layers}",
         seed=int(trainer.args.seed),
         base_model=Path(str(getattr(trainer.model.config, "_name_or_path", "") or "unknown")).name,
         task=data.name if isinstance(data, Examples) else "unknown",
-        substitutions=substitutions_of(trainer.defence),
+        substitutions=described_sets(known_sets(trainer.defence)),
         details={
             "connection": None if connection is None else connection.to_dict(),
             "defence": parts,
-            **known,
+            **(describe_data(data, "label") if isinstance(data, Examples) else {}),
             "steps": trainer.state.global_step,
             "arguments": {key: getattr(trainer.args, key) for key in (*chosen, "max_length")},
         },
@@ -64,11 +59,24 @@ def describe(defence: Any) -> list[dict[str, Any]]:
     return described
 
 
-def substitutions_of(defence: Any) -> tuple[dict[str, str], ...]:
-    """Name and fingerprint of every substitution set that a defence trains with."""
-    found = []
-    for part in getattr(defence, "parts", [defence]):
-        used = getattr(part, "substitutions", None)
-        if used is not None:
-            found.append({"name": used.name, "fingerprint": used.fingerprint})
-    return tuple(found)
+def describe_data(train: Examples, label_column: str) -> dict[str, Any]:
+    """What is kept of the training rows: enough to know them again and to read a file like theirs."""
+    return {
+        "training_examples": len(train),
+        "training_data": train.fingerprint,
+        "text_columns": list(train.columns),
+        "label_column": label_column,
+    }
+
+
+def known_sets(defence: Any, smoothing: Smoothing | None = None) -> list[Substitutions]:
+    """The substitution sets that training knows: of the defence, their sources, and of the smoothed vocabulary."""
+    used = [getattr(part, "substitutions", None) for part in getattr(defence, "parts", [defence])]
+    used += [] if smoothing is None else smoothing.sets
+    sets = [one for one in used if one is not None and not isinstance(one, str)]
+    return [*sets, *(source for one in sets for source in getattr(one, "sources", ()))]
+
+
+def described_sets(sets: Iterable[Substitutions]) -> tuple[dict[str, str], ...]:
+    """Name and fingerprint of each, once."""
+    return tuple({one.fingerprint: {"name": one.name, "fingerprint": one.fingerprint} for one in sets}.values())

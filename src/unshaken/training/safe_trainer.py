@@ -31,6 +31,9 @@ class SafeTrainer(Trainer):
     All that a run needs to go on as if nothing had happened is inside: weights, optimizer, schedule, loss scale, and
     for each process its random generators and the losses not yet logged. Sharded tensors are saved whole, so that a run
     may go on with another number of processes.
+
+    The stock Trainer writes the weights and its own JSON, and the rest is written here: under FSDP it would write files
+    that torch unpickles, and none for parameters outside the model, which defences have.
     """
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -55,14 +58,18 @@ class SafeTrainer(Trainer):
         if self.args.should_save:
             shutil.rmtree(folder, ignore_errors=True)  # what a killed run left of it
         self.accelerator.wait_for_everyone()
-        limit = self.args.save_total_limit
+        limit, weights_alone = self.args.save_total_limit, self.args.save_only_model
         advice = "earlier checkpoints are whole: make room and continue with --resume"
         with checkpoints.whole_or_gone(folder, folder, advice):
             self.args.save_total_limit = None  # no older checkpoint goes before this one is whole
+            self.args.save_only_model = True  # the rest is not the stock Trainer's to write
             try:
                 super()._save_checkpoint(model, trial)
             finally:
-                self.args.save_total_limit = limit
+                self.args.save_total_limit, self.args.save_only_model = limit, weights_alone
+            if not weights_alone:
+                folder.mkdir(parents=True, exist_ok=True)  # another process may not have made it yet
+                self.save_run_state(folder)
             self.accelerator.wait_for_everyone()  # every process writes a file of its own
             if self.args.should_save:
                 checkpoints.seal(folder)
@@ -83,7 +90,8 @@ class SafeTrainer(Trainer):
         # A pickle that nothing reads.
         (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+    def save_run_state(self, folder: Path) -> None:
+        """What a checkpoint holds beside weights: the optimizer's state, once, and each process's own."""
         scaler = getattr(self.accelerator, "scaler", None)
         state = {
             "optimizer": map_tensors(whole, self.optimizer.state_dict()),
@@ -91,14 +99,8 @@ class SafeTrainer(Trainer):
             "scaler": None if scaler is None else scaler.state_dict(),
         }
         if self.args.should_save:
-            save_state(state, Path(output_dir) / OPTIMIZER)
-
-    def _save_scaler(self, output_dir: str) -> None:
-        """Saved with the optimizer."""
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        Path(output_dir).mkdir(parents=True, exist_ok=True)  # another process may not have made it yet
-        save_state(self.process_state(), self._process_file(output_dir))
+            save_state(state, folder / OPTIMIZER)
+        save_state(self.process_state(), self._process_file(folder))
 
     def process_state(self) -> dict[str, Any]:
         """What each process has of its own."""
@@ -121,7 +123,7 @@ class SafeTrainer(Trainer):
         loss, self._total_loss_scalar, self._globalstep_last_logged = state["log"]
         self._tr_loss = loss.to(device)
 
-    def _process_file(self, folder: str) -> Path:
+    def _process_file(self, folder: Path | str) -> Path:
         return Path(folder) / f"process-{self.args.process_index}.safetensors"
 
     # ------------------------------------------------------------------------------------------------------ loading
@@ -165,7 +167,7 @@ class SafeTrainer(Trainer):
             scaler.load_state_dict(state["scaler"])
 
     def _load_scaler(self, checkpoint: str | None) -> None:
-        """Loaded with the optimizer."""
+        """Loaded with the optimizer; a file of the stock Trainer's name is not opened."""
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is None:

@@ -276,11 +276,11 @@ class RobustTrainer(SafeTrainer):
         if self.args.should_save and not _internal_call:
             leave_record(self, output_dir or self.args.output_dir)
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
+    def save_run_state(self, folder: Path) -> None:
+        super().save_run_state(folder)
         state = {key: value.contiguous() for key, value in self.defence.state_dict().items()}
         if state and self.args.should_save:
-            save_file(state, Path(output_dir) / DEFENCE_FILE)
+            save_file(state, folder / DEFENCE_FILE)
 
     def process_state(self) -> dict[str, Any]:
         return {**super().process_state(), "parts": dict(self._parts)}

@@ -1,0 +1,95 @@
+"""Figures of the papers that no report has the numbers for: they are drawn from training logs and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unshaken.errors import UnshakenError
+from unshaken.reports.figures import Series, finish, line_style, panel, percent, point_style, shown
+from unshaken.reports.figures import panels as panels_of
+
+Interval = tuple[float, float, float]  # mean and the ends of its 95% interval
+
+
+def tradeoff_panels(
+    panels: Mapping[str, Mapping[str, tuple[Interval, Interval]]], *, x_label: str = "clean accuracy (%)", y_label: str
+) -> Any:
+    """Clean against robust accuracy with error bars, a panel per title, all on the same vertical scale.
+
+    Args:
+        panels: Title -> method -> its clean and its robust accuracy, as shares.
+    """
+    figure, many = panels_of(len(panels))
+    for axes, (title, methods) in zip(many, panels.items(), strict=True):
+        for index, (name, pair) in enumerate(methods.items()):
+            (x, x_low, x_high), (y, y_low, y_high) = (percent(interval) for interval in pair)
+            style = {**point_style(index), "markersize": 7, "elinewidth": 1.2, "capsize": 2.5, "linestyle": "none"}
+            ends = {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
+            axes.errorbar([x], [y], label=shown(name), **ends, **style)
+        axes.set(title=shown(title), xlabel=x_label, ylim=(0, 100))
+    many[0].set_ylabel(y_label)
+    many[-1].legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure
+
+
+def distance_curves(runs: Series) -> Any:
+    """Relative L2 distance to the pretrained weights during training (RIFT, Figure 2).
+
+    Args:
+        runs: Run -> (step, distance) points.
+    """
+    figure = sweep(runs, x_label="training step", y_label="relative L2 distance to the pretrained weights")
+    figure.axes[0].set_ylim(0, None)
+    return figure
+
+
+def feature_map(
+    features: Mapping[str, np.ndarray], labels: Sequence[int], label_names: Sequence[str] = (), *, seed: int = 0
+) -> Any:
+    """t-SNE of the examples' features, one panel a model (RIFT, Figure 3).
+
+    Args:
+        features: Model or moment -> features, (examples, hidden).
+        labels: One an example.
+        label_names: In label order.
+        seed: Of t-SNE.
+    """
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError as error:
+        raise UnshakenError("t-SNE needs scikit-learn: pip install 'unshaken[report]'") from error
+    figure, panels = panels_of(len(features), height=3.6)
+    classes = np.asarray(labels)
+    for axes, (name, rows) in zip(panels, features.items(), strict=True):
+        if len(rows) != len(classes) or len(rows) < 4:
+            raise UnshakenError(
+                f"{name}: {len(rows)} features for {len(classes)} labels; t-SNE needs 4 or more of both"
+            )
+        perplexity = min(30.0, (len(rows) - 1) / 3)
+        places = TSNE(perplexity=perplexity, random_state=seed, init="pca").fit_transform(np.asarray(rows, np.float32))
+        for index, label in enumerate(np.unique(classes)):
+            chosen = places[classes == label]
+            text = label_names[label] if label < len(label_names) else str(label)
+            axes.scatter(chosen[:, 0], chosen[:, 1], s=14, label=shown(text), alpha=0.8, **point_style(index))
+        axes.set(title=shown(name), xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+        axes.grid(visible=False)
+        axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def sweep(lines: Series, *, x_label: str, y_label: str) -> Any:
+    """A number against a setting, one line a method (RIFT, Figure 2b).
+
+    Args:
+        lines: Method -> (setting, number) points.
+        x_label: What the setting is.
+        y_label: What the number is.
+    """
+    figure, axes = panel()
+    for index, (name, points) in enumerate(lines.items()):
+        axes.plot([x for x, _ in points], [y for _, y in points], label=shown(name), **line_style(index))
+    axes.set(xlabel=x_label, ylabel=y_label)
+    return finish(figure, axes)
