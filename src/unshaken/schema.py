@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections.abc
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -101,9 +102,9 @@ def _reader(kind: Any, by_hand: bool) -> Read:
     if origin is Literal:
         return _literal(arguments)
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
-        return _fixed_tuple(tuple(_reader(item, by_hand) for item in arguments))
+        return _sequence(tuple, [_reader(item, by_hand) for item in arguments], len(arguments))
     if origin in (tuple, list):
-        return _sequence(origin, _reader(arguments[0], by_hand))
+        return _sequence(origin, itertools.repeat(_reader(arguments[0], by_hand)))
     if origin in (dict, collections.abc.Mapping):
         return _mapping(_reader(arguments[1], by_hand))
     if dataclasses.is_dataclass(kind):
@@ -161,31 +162,19 @@ def _union(readers: tuple[Read, ...], kinds: tuple[Any, ...]) -> Read:
     return read
 
 
-def _sequence(make: Callable[[list[Any]], Any], item: Read) -> Read:
+def _sequence(make: Callable[[list[Any]], Any], items: Iterable[Read], length: int | None = None) -> Read:
+    """A list whose parts are read in turn by `items`, which do not end where its `length` is free."""
+
     def read(value: Any) -> Any:
         _check(isinstance(value, list), "a list", value)
+        _check(length in (None, len(value)), f"a list of {length}", value)
         made: list[Any] = []
         try:
-            for part in value:
+            for item, part in zip(items, value, strict=False):
                 made.append(item(part))
         except _RefusedError as refused:
             raise refused.under(f"[{len(made)}]") from None
         return make(made)
-
-    return read
-
-
-def _fixed_tuple(items: tuple[Read, ...]) -> Read:
-    def read(value: Any) -> Any:
-        _check(isinstance(value, list), "a list", value)
-        _check(len(value) == len(items), f"a list of {len(items)}", value)
-        made: list[Any] = []
-        try:
-            for item, part in zip(items, value, strict=True):
-                made.append(item(part))
-        except _RefusedError as refused:
-            raise refused.under(f"[{len(made)}]") from None
-        return tuple(made)
 
     return read
 

@@ -30,8 +30,7 @@ from unshaken.attacks.constraints import Candidate, MaxChanged, NoRepeat, Senten
 from unshaken.attacks.constraints.many_texts import ManySimilarities
 from unshaken.attacks.goals import Goal
 from unshaken.attacks.many.goals import TensorGoal
-from unshaken.attacks.many.searches import ManySearches
-from unshaken.collection import without_collection
+from unshaken.attacks.many.searches import ManySearches, without_collection
 from unshaken.substitutions.words import segment
 from unshaken.wordings.memory import Memory
 

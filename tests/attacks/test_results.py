@@ -86,11 +86,3 @@ def test_csv_runs_no_formula(tmp_path: Path) -> None:
         table = list(csv.DictReader(stream))
     assert [row["original"] for row in table] == [f"'{text}" for text in bad[:-1]] + ["plain"]
     assert {row["example_id"][:2] for row in table} == {"'="}
-
-
-def test_dataset() -> None:
-    datasets = pytest.importorskip("datasets")
-    made = RESULTS.to_dataset()
-    assert isinstance(made, datasets.Dataset)
-    assert made[1]["swaps"][1] == {"column": 0, "position": 1, "before": "b", "after": "y"}
-    assert made["outcome"][:3] == ["success", "success", "failure"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,9 @@ import torch
 from report_parts import WORDS, examples, save_model, small_texts, tiny_model, tokenizer
 from transformers import BertForSequenceClassification
 
-from unshaken.attacks import PWWS, Genetic, HullAttack, Transfer
+from unshaken.attacks import PWWS, AttackResults, Genetic, HullAttack, SearchAttack, Transfer
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.evaluate import _Run
 from unshaken.evaluation.probes import truncated_swaps, visible_words
 from unshaken.examples import Example, Examples
 from unshaken.reports import Report, TrainingRecord, evaluate
@@ -103,23 +103,20 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: 
     )
     whole = evaluate(keyword_victim(), data, attacks, out=tmp_path / "whole")
 
-    attack = _Run._attack
-    done: list[str] = []
+    search, asked = SearchAttack.__call__, []
 
-    def die_at_the_second(self: _Run, chosen: PWWS, *rest: object) -> object:
-        if done:
+    def die_at_the_second(self: SearchAttack, *given: Any, **options: Any) -> AttackResults:
+        asked.append(self.name)
+        if asked == ["pwws", "genetic"]:
             raise KeyboardInterrupt
-        done.append(chosen.name)
-        return attack(self, chosen, *rest)
+        return search(self, *given, **options)
 
-    monkeypatch.setattr(_Run, "_attack", die_at_the_second)
+    monkeypatch.setattr(SearchAttack, "__call__", die_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         evaluate(keyword_victim(), data, attacks, out=tmp_path / "cut")
     assert not (tmp_path / "cut" / "report.json").exists()
-    asked: list[str] = []
-    monkeypatch.setattr(_Run, "_attack", lambda self, item, *rest: asked.append(item.name) or attack(self, item, *rest))
     resumed = evaluate(keyword_victim(), data, attacks, out=tmp_path / "cut", resume=True)
-    assert asked == ["genetic"]  # what was finished is read back
+    assert asked == ["pwws", "genetic", "genetic"]  # what was finished is read back
     assert [row.prediction for row in resumed.evaluations[0].predictions] == [
         row.prediction for row in whole.evaluations[0].predictions
     ]
@@ -134,11 +131,18 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: 
 def test_rechecks_can_be_added_to_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attacks = [PWWS(substitutions=SETS)]
     before = evaluate(keyword_victim(), keyword_examples(), attacks, out=tmp_path)
-    monkeypatch.setattr(_Run, "_attack", None)  # what is finished is not attacked again
+    search, written = SearchAttack.__call__, []
+
+    def noted(self: SearchAttack, *given: Any, out: Path | None = None, **options: Any) -> AttackResults:
+        written.append(out)
+        return search(self, *given, out=out, **options)
+
+    monkeypatch.setattr(SearchAttack, "__call__", noted)
     after = evaluate(keyword_victim(), keyword_examples(), attacks, out=tmp_path, resume=True, recheck=5)
     (run,) = after.evaluations[0].attacks
     assert replace(run, rechecks=()) == before.evaluations[0].attacks[0]
     assert {item.variant for item in run.rechecks} >= {"temperature 0.1", "temperature 10"}
+    assert written == [None] * len(run.rechecks)  # what is finished is not attacked again
 
 
 def test_a_finished_folder_is_not_overwritten(tmp_path: Path) -> None:

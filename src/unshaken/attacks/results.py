@@ -248,17 +248,6 @@ class AttackResults(Sequence[AttackResult]):
                 writer.writerow([_cell(getattr(row, name)) for name in names])
         return Path(path)
 
-    def to_dataset(self) -> Any:
-        """A Hugging Face `datasets.Dataset`, one row an example."""
-        from datasets import Dataset
-
-        swap = ("column", "position", "before", "after")
-        table = [
-            {**asdict(row), "swaps": [dict(zip(swap, values, strict=True)) for values in row.swaps]}
-            for row in self.rows
-        ]
-        return Dataset.from_list(table)
-
 
 def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
     """Header, results and the number of good bytes of a results file; a last line that is torn or bent is left out."""

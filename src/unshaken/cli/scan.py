@@ -63,6 +63,7 @@ def scan(
     from unshaken.cli.evaluate import load_sets
     from unshaken.display import Console
     from unshaken.scanning import scan as run
+    from unshaken.victims import Victim
 
     names = tuple(labels.split(",")) if labels else ()
     given: dict[str, Any] = {"label_names": names} if names else {}
@@ -71,7 +72,7 @@ def scan(
         out.mkdir(parents=True, exist_ok=True)
     elif victim is None and not str(model).endswith(".onnx"):
         given = {"device": device, "max_length": max_length, "trust_remote_code": trust_remote_code}
-    target = load_victim(victim, **given) if victim else _victim(model, given)
+    target = load_victim(victim, **given) if victim else Victim.of(model, **given)
     console = Console()
     chosen = [name for text in family or () for name in text.split(",")] or None
     sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
@@ -109,12 +110,6 @@ def _model_and_data(words: list[str], victim: str | None) -> tuple[str | None, s
         form = "unshaken scan --victim module:function DATA" if victim else "unshaken scan MODEL DATA"
         raise UnshakenError(f"{len(words)} words given; the command is {form}")
     return (None, words[0]) if victim else (words[0], words[1])
-
-
-def _victim(model: Any, given: dict[str, Any]) -> Victim:
-    from unshaken.victims.base import Victim
-
-    return Victim.of(model, **given)
 
 
 def _with_reader(victim: Victim, spec: str) -> Victim:

@@ -14,7 +14,7 @@ from typing import Any
 from unshaken.attacks import ATTACKS
 from unshaken.defences import DEFENCES
 from unshaken.display import visible
-from unshaken.evaluation.results import Evaluation, ModelInfo
+from unshaken.evaluation.results import Evaluation
 from unshaken.evaluation.training_record import TrainingRecord
 
 CONNECTION = "kim-etal-2024-im"
@@ -38,7 +38,8 @@ def of_evaluations(evaluations: Iterable[Evaluation]) -> list[str]:
     """The papers behind every model and attack."""
     names: list[str] = []
     for evaluation in evaluations:
-        names += _of_model(evaluation.model)
+        names += [CONNECTION] * bool(evaluation.model.connection)
+        names += _of_training(evaluation.model.training) if evaluation.model.training else []
         for run in evaluation.attacks:
             names += _of_attack(run.attack, run.settings)
     return bibtex(names)
@@ -47,10 +48,6 @@ def of_evaluations(evaluations: Iterable[Evaluation]) -> list[str]:
 def of_record(record: TrainingRecord) -> list[str]:
     """The papers behind a trained model."""
     return bibtex(_of_training(record))
-
-
-def _of_model(model: ModelInfo) -> list[str]:
-    return [CONNECTION] * bool(model.connection) + (_of_training(model.training) if model.training else [])
 
 
 def _of_training(record: TrainingRecord) -> list[str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import Comparison, SeedSpread, compare, over_seeds
 from unshaken.evaluation.environment import version
@@ -165,16 +163,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """For notebooks: the main table, and the flags that were raised."""
-        flags = "".join(f"<li><b>{escape(item.flag)}</b> {escape(item.evidence)}</li>" for item in self.flags)
-        rows = "".join(
-            f"<tr><td>{escape(visible(item.data.name))}</td><td>{escape(visible(self.name_of(item)))}</td>"
-            f"<td>{escape(visible(name))}</td><td>{escape(str(item.accuracy(name)))}</td>"
-            f"<td>{item.accuracy(name).total}</td></tr>"
-            for item in self.evaluations
-            for name in item.conditions
-        )
-        head = "".join(f"<th>{name}</th>" for name in ("data", "model", "condition", "accuracy [95%]", "n"))
-        return f"<table><tr>{head}</tr>{rows}</table><ul>{flags}</ul>"
+        return str(at("unshaken.reports.views:notebook")(self))
 
     def __rich__(self) -> Any:
         return at("unshaken.reports.views:terminal")(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import CLEAN, Evaluation
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.files import write_text
-from unshaken.reports.views import escape_markdown
+from unshaken.reports.views import escape_markdown, markdown_table
+from unshaken.schema import encode
 
 LIMITS = (
     "Accuracy under attack is an upper bound: it holds for the attacks, substitution sets and budgets named here, and "
@@ -54,7 +56,8 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
             for check in flags
         ]
     parts += ["## Limits", "\n".join(f"- {limit}" for limit in LIMITS)]
-    parts += ["## Training", "```json\n" + _json(record) + "\n```"]
+    settings = visible(json.dumps(encode(record), indent=2, ensure_ascii=False))
+    parts += ["## Training", f"```json\n{_unfenced(settings)}\n```"]
     papers = dict.fromkeys([*citations.of_record(record), *citations.of_evaluations(evaluations)])
     if papers:
         parts += ["## Citation", *(f"```bibtex\n{_unfenced(text)}\n```" for text in papers)]
@@ -106,21 +109,15 @@ def _usage(record: TrainingRecord) -> str:
 
 
 def _numbers(evaluations: list[Evaluation]) -> str:
-    lines = ["| data | condition | accuracy [95%] | n | most frequent label |", "|---|---|---|---|---|"]
-    for item in evaluations:
-        for condition in item.conditions:
-            share = item.accuracy(condition)
-            cells = [item.data.name, condition, str(share), str(share.total), f"{100 * item.majority_baseline:.1f}"]
-            lines.append("| " + " | ".join(escape_markdown(cell) for cell in cells) + " |")
-    return "\n".join(lines)
-
-
-def _json(record: TrainingRecord) -> str:
-    import json
-
-    from unshaken.schema import encode
-
-    return _unfenced(visible(json.dumps(encode(record), indent=2, ensure_ascii=False)))
+    headings = ("data", "condition", "accuracy [95%]", "n", "most frequent label")
+    shares = [(item, condition, item.accuracy(condition)) for item in evaluations for condition in item.conditions]
+    return markdown_table(
+        headings,
+        [
+            (item.data.name, condition, str(share), str(share.total), f"{100 * item.majority_baseline:.1f}")
+            for item, condition, share in shares
+        ],
+    )
 
 
 def _unfenced(text: str) -> str:

@@ -8,12 +8,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from unshaken.display import spreadsheet_cell, visible
 from unshaken.evaluation.comparison import Comparison, SeedSpread
 from unshaken.evaluation.flags import FLAGS, Check
 from unshaken.evaluation.results import CLEAN, AttackRun, Evaluation
+from unshaken.pages import render_part
 from unshaken.proportion import Proportion
 
 if TYPE_CHECKING:
@@ -52,14 +54,7 @@ def rows(report: Report) -> list[Row]:
             )
             if condition == CLEAN:
                 found += [
-                    Row(
-                        data=data,
-                        model=model,
-                        condition=group,
-                        accuracy=share,
-                        attack=None,
-                        comparison=None,
-                    )
+                    Row(data=data, model=model, condition=group, accuracy=share, attack=None, comparison=None)
                     for group, share in evaluation.groups.items()
                 ]
     return found
@@ -70,18 +65,8 @@ def _order(report: Report, evaluation: Evaluation) -> int:
     return list(dict.fromkeys(item.data.fingerprint for item in report.evaluations)).index(evaluation.data.fingerprint)
 
 
-HEADINGS = (
-    "data",
-    "model",
-    "condition",
-    "accuracy [95%]",
-    "n",
-    "success",
-    "queries",
-    "words",
-    "difference",
-    "p (Holm)",
-)
+SHARES = ("data", "model", "condition", "accuracy [95%]", "n")
+HEADINGS = (*SHARES, "success", "queries", "words", "difference", "p (Holm)")
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -167,13 +152,25 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
     return table
 
 
+def notebook(report: Report) -> str:
+    """The accuracies and the raised flags as two tables."""
+    shares = [
+        (item.data.name, report.name_of(item), name, str(item.accuracy(name)), item.accuracy(name).total)
+        for item in report.evaluations
+        for name in item.conditions
+    ]
+    flags = [(check.flag, check.evidence) for check in report.flags]
+    table = partial(render_part, "pages/parts.html", "bare_table")
+    return table("results", SHARES, shares) + (table("flags", ("flag", "evidence"), flags) if flags else "")
+
+
 # ------------------------------------------------------------------------------------------------------ Markdown
 
 
 def markdown(report: Report) -> str:
     """GitHub-flavoured Markdown: the main table, seeds, comparisons and flags."""
     escape = escape_markdown
-    parts = ["# Robustness report", _table(HEADINGS, [cells(row) for row in rows(report)])]
+    parts = ["# Robustness report", markdown_table(HEADINGS, [cells(row) for row in rows(report)])]
     parts.append(
         "Accuracy in per cent with its 95% Wilson interval. Success: share of the originally right examples that the "
         "attack broke. Queries: mean over attacked examples. Words: share changed, over successes. Difference: points "
@@ -183,12 +180,15 @@ def markdown(report: Report) -> str:
     parts += [f"- {escape(name)}: majority baseline {100 * value:.1f}" for name, value in baselines(report).items()]
     if report.spreads:
         heading = ("method", "data", "condition", "seeds", "mean", "standard deviation", "95%", "each")
-        parts += ["## Over training seeds", _table(heading, [spread_cells(item) for item in report.spreads])]
+        parts += ["## Over training seeds", markdown_table(heading, [spread_cells(item) for item in report.spreads])]
         if methods := [item for item in report.comparisons if item.seeds > 1]:
-            parts += ["## Methods over seeds and examples", _table(METHODS, [_method_cells(item) for item in methods])]
+            parts += [
+                "## Methods over seeds and examples",
+                markdown_table(METHODS, [_method_cells(item) for item in methods]),
+            ]
     raised = [(check.flag, check.subject, check.evidence, check.settle) for check in report.flags]
     parts.append("## Reliability flags")
-    parts.append(_table(("flag", "where", "evidence", "what to run"), raised) if raised else "None raised.")
+    parts.append(markdown_table(("flag", "where", "evidence", "what to run"), raised) if raised else "None raised.")
     unknown = sorted({check.flag for check in report.checks if check.verdict == "unknown"})
     if unknown:
         parts.append("Not checked: " + ", ".join(unknown) + ".")
@@ -217,7 +217,7 @@ def spread_cells(spread: SeedSpread) -> tuple[str, ...]:
     )
 
 
-def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     def line(values: Sequence[str]) -> str:
         return "| " + " | ".join(escape_markdown(value) for value in values) + " |"
 

@@ -70,17 +70,9 @@ class WordForms(Substitutions):
         return [form for form in dict.fromkeys(self.forms(word)) if form != word]
 
 
-def _leet(word: str) -> list[str]:
-    return [word.translate(LEET), *_one_letter(word, LEET)]
-
-
-def _lookalikes(word: str) -> list[str]:
-    return [word.translate(LOOKALIKES), *_one_letter(word, LOOKALIKES)]
-
-
-def _one_letter(word: str, table: dict[int, int]) -> list[str]:
-    """The word with one letter changed, for each letter that can be."""
-    return [
+def _translated(word: str, table: dict[int, int]) -> list[str]:
+    """The whole word in other letters, then one letter at a time."""
+    return [word.translate(table)] + [
         word[:at] + letter.translate(table) + word[at + 1 :] for at, letter in enumerate(word) if ord(letter) in table
     ]
 
@@ -108,10 +100,6 @@ def _typos(word: str, kinds: tuple[str, ...]) -> list[str]:
     return found[len(found) // 2 :] + found[: len(found) // 2]
 
 
-def _set(name: str, forms: Forms) -> WordForms:
-    return WordForms(name=name, forms=forms)
-
-
 _TITLES: dict[str, tuple[str, str]] = {
     "typos": ("a wrong, missing or doubled letter in every word", "misspelt words"),
     "letter-swaps": ("two neighbouring letters of every word change places", "misspelt words"),
@@ -127,8 +115,8 @@ _TITLES: dict[str, tuple[str, str]] = {
 _FORMS: dict[str, Forms] = {
     "typos": partial(_typos, kinds=("key", "drop", "repeat")),
     "letter-swaps": partial(_typos, kinds=("swap",)),
-    "leetspeak": _leet,
-    "homoglyphs": _lookalikes,
+    "leetspeak": partial(_translated, table=LEET),
+    "homoglyphs": partial(_translated, table=LOOKALIKES),
     "invisible": _invisible,
     "tag-characters": _tags,
     "combining-marks": _marks,
@@ -157,5 +145,5 @@ def _family(name: str, masked_lm: str | None) -> Family:
 
         source = MaskedLM(model=str(masked_lm))
     else:
-        source = _set(name, _FORMS[name])
+        source = WordForms(name=name, forms=_FORMS[name])
     return Family(name=name, title=title, people=people, substitutions=source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 from typing import Any
+from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from unshaken.display import terminal_table, visible
@@ -97,7 +98,7 @@ def sarif(result: ScanResult, fail_under: float) -> dict[str, Any]:
             "ruleId": family.name,
             "level": "error" if family.name in failing else "warning",
             "message": {"text": _message(item)},
-            "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(result.data)}}}],
+            "locations": [{"physicalLocation": {"artifactLocation": {"uri": quote(result.data)}}}],
             "partialFingerprints": {"example": f"{family.name}/{item.id}"},
         }
         for family in result.families
@@ -110,12 +111,6 @@ def sarif(result: ScanResult, fail_under: float) -> dict[str, Any]:
 def _message(item: Broken) -> str:
     how = "a search" if item.by_search else "the fixed edit"
     return f"{item.id}: {how} makes it {item.answer} ({item.confidence:.0%}): {shown(' | '.join(item.after))}"
-
-
-def _uri(name: str) -> str:
-    from urllib.parse import quote
-
-    return quote(name)
 
 
 def page(result: ScanResult) -> str:

@@ -91,7 +91,8 @@ def scan(
     guard, protected = _guard(model, protect, threshold)
     label = None if protected is None else 1
     rows = examples.with_rows(
-        row if protected is None else _relabelled(row, int(row.label == protected)) for row in examples
+        row if protected is None else Example(id=row.id, texts=row.texts, label=int(row.label == protected))
+        for row in examples
     )
     job = _Scan(guard, rows, label, search, query_budget, similarity)
     results = []
@@ -140,10 +141,6 @@ def _guard(victim: Victim, protect: str | int | None, threshold: float) -> tuple
             f"{victim.name} has no class names; protect a class by its number, 0 to {victim.num_labels - 1}"
         )
     return Detector(victim, number, threshold), number
-
-
-def _relabelled(row: Example, label: int) -> Example:
-    return Example(id=row.id, texts=row.texts, label=label)
 
 
 @dataclass

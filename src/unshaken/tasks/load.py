@@ -67,7 +67,9 @@ def load_task(
         loaded = _built_in(task, None if data is None else Path(data))
     else:
         if data is not None:
-            raise UnshakenError(f"data is for built-in tasks; {name_or_path!s} {_nearest_task(name_or_path)}")
+            raise UnshakenError(
+                f"data is for built-in tasks; {name_or_path!s} is none of them; {nearest(str(name_or_path), TASKS)}"
+            )
         loaded = own.load_sources(_own_sources(name_or_path, validation, test), columns, name=_stem(name_or_path))
     return chosen.apply(loaded, seed=seed, folder=None if data is None else Path(data))
 
@@ -174,10 +176,6 @@ def _exists(path: PathLike) -> bool:
 
 def _is_own(name: str) -> bool:
     return known_task(name) is None and (_exists(name) or "/" in name or Path(name).suffix.lower() in FORMATS)
-
-
-def _nearest_task(name: PathLike) -> str:
-    return f"is none of them; {nearest(str(name), TASKS)}"
 
 
 def _built_in(task: Task, data: Path | None) -> TaskData:

@@ -11,7 +11,7 @@ from unshaken.errors import UnshakenError
 from unshaken.names import nearest
 
 Values = Sequence[int | float] | np.ndarray[Any, Any]
-Scores = dict[str, float]
+Numbers = dict[str, float]
 
 
 def _sklearn_metrics() -> Any:
@@ -22,28 +22,28 @@ def _sklearn_metrics() -> Any:
     return metrics
 
 
-def _accuracy(labels: Values, predictions: Values) -> Scores:
+def _accuracy(labels: Values, predictions: Values) -> Numbers:
     return {"accuracy": float(np.mean(np.asarray(labels) == np.asarray(predictions)))}  # needs no extra
 
 
-def _accuracy_and_f1(labels: Values, predictions: Values) -> Scores:
+def _accuracy_and_f1(labels: Values, predictions: Values) -> Numbers:
     """GLUE's QQP: accuracy, F1 of the class `duplicate`, and their mean."""
     found = _accuracy(labels, predictions)
     found["f1"] = float(_sklearn_metrics().f1_score(labels, predictions, pos_label=1, zero_division=0.0))
     return {**found, "accuracy_and_f1": (found["accuracy"] + found["f1"]) / 2}
 
 
-def _macro_f1(labels: Values, predictions: Values) -> Scores:
+def _macro_f1(labels: Values, predictions: Values) -> Numbers:
     value = _sklearn_metrics().f1_score(labels, predictions, average="macro", zero_division=0.0)
     return {**_accuracy(labels, predictions), "macro_f1": float(value)}
 
 
-def _matthews(labels: Values, predictions: Values) -> Scores:
+def _matthews(labels: Values, predictions: Values) -> Numbers:
     value = _sklearn_metrics().matthews_corrcoef(labels, predictions)
     return {**_accuracy(labels, predictions), "matthews": float(value)}
 
 
-def _pearson(labels: Values, predictions: Values) -> Scores:
+def _pearson(labels: Values, predictions: Values) -> Numbers:
     """Regression: correlation and mean squared error. A constant prediction has no correlation; it counts as 0."""
     target, guess = np.asarray(labels, dtype=float), np.asarray(predictions, dtype=float)
     constant = np.ptp(target) == 0 or np.ptp(guess) == 0
@@ -51,7 +51,7 @@ def _pearson(labels: Values, predictions: Values) -> Scores:
     return {"pearson": correlation, "mean_squared_error": float(np.mean((target - guess) ** 2))}
 
 
-METRICS: dict[str, Callable[[Values, Values], Scores]] = {
+METRICS: dict[str, Callable[[Values, Values], Numbers]] = {
     "accuracy": _accuracy,
     "accuracy_and_f1": _accuracy_and_f1,
     "macro_f1": _macro_f1,
@@ -60,7 +60,7 @@ METRICS: dict[str, Callable[[Values, Values], Scores]] = {
 }
 
 
-def score(metric: str, labels: Values, predictions: Values) -> Scores:
+def score(metric: str, labels: Values, predictions: Values) -> Numbers:
     """The numbers of `metric`; the headline number has the metric's own name.
 
     Example:
@@ -76,7 +76,7 @@ def score(metric: str, labels: Values, predictions: Values) -> Scores:
     return METRICS[metric](labels, predictions)
 
 
-def advglue_score(scores: Mapping[str, Mapping[str, float]]) -> Scores:
+def advglue_score(scores: Mapping[str, Mapping[str, float]]) -> Numbers:
     """AdvGLUE's own score, and the average that IM-BERT prints instead.
 
     Official: the mean of five tasks, where QQP counts the mean of accuracy and F1 and MNLI the mean of matched and

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeGuard, overload
@@ -13,13 +15,24 @@ from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space
-from unshaken.collection import without_collection
 from unshaken.examples import Example
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Recipe, TokenAssembler, TokenTable
 
 Prepared = list[tuple[list[Space], TokenTable]]
 CELLS = 1 << 26  # choices in one question of a cohort at most, about; 128 MB
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """No garbage collection while this is open: each would look through all that was made so far, for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class ManySearcher(Searcher, Protocol):
