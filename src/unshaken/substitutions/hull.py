@@ -105,16 +105,17 @@ class Hull:
     def entropy(self, weights: Tensor) -> Tensor:
         """Entropy of the mixing weights, summed over words; a vertex of the hull has none."""
         # torch.special.entr has an infinite gradient at 0, where unused slots stand; a clamp has none there
-        return torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum()
+        spread: Tensor = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny))
+        return spread.sum()
 
     def noise(self, salt: object) -> Tensor:
         """Standard normal numbers that depend on each row's text and `salt` only, never on the batch around it."""
         salted, generator = repr(salt).encode(), torch.Generator()
         drawn = torch.zeros(self.allowed.shape)
-        places = iter(drawn.split([len(words) for words in self.words_of_rows]))
+        first = 0
         for seed, words in zip(self.seeds, self.words_of_rows, strict=True):
-            place = next(places)
             if words:
+                place, first = drawn[first : first + len(words)], first + len(words)
                 width = max(SLOTS, *(len(choices) for _, _, choices in words))
                 numbers = torch.randn(len(words), width, generator=generator.manual_seed(zlib.crc32(salted, seed)))
                 place[:, :width] = numbers[:, : place.shape[1]]
