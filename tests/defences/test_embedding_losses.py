@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import gradients, ready, run, tiny_model, tiny_step
+from tiny import gradients, moved, ready, run, tiny_model, tiny_step
 from torch import Tensor
 
 from unshaken.defences import R3F, R4F, SMART, CreAT, FreeLB, Step
@@ -148,9 +148,11 @@ def logits_of(model: Any, step: Step, noise: Tensor, space: str) -> Tensor:
 @pytest.mark.parametrize("regression", [False, True])
 def test_smart_is_its_official_loss(projection: Any, regression: bool, space: Any) -> None:
     model = tiny_model(num_labels=1 if regression else 3)
-    step, twin = tiny_step(model, regression=regression), copy.deepcopy(model)
-    defence = SMART(weight=2, steps=2, step_size=0.1, noise=1e-3, projection=projection, eps=5e-2, space=space)
-    parts, found = run(ready(defence, model), step)
+    step, teacher = tiny_step(model, regression=regression), copy.deepcopy(model).eval()
+    options = {"projection": projection, "eps": 5e-2, "space": space, "bregman_weight": 0.5}
+    defence = ready(SMART(weight=2, steps=2, step_size=0.1, noise=1e-3, **options), model)
+    twin = copy.deepcopy(moved(model))
+    parts, found = run(defence, step)
 
     torch.manual_seed(7)
     clean = twin(**step.inputs).logits
@@ -158,11 +160,11 @@ def test_smart_is_its_official_loss(projection: Any, regression: bool, space: An
     noise = torch.randn_like(start) * 1e-3
     for _ in range(2):
         noise = noise.detach().requires_grad_()
-        moved = logits_of(twin, step, noise, space)
+        shifted = logits_of(twin, step, noise, space)
         if regression:
-            inner = ((moved - clean.detach()) ** 2).sum()
+            inner = ((shifted - clean.detach()) ** 2).sum()
         else:
-            p, y = moved.softmax(-1), clean.detach().softmax(-1)
+            p, y = shifted.softmax(-1), clean.detach().softmax(-1)
             odds_p, odds_y = (-(1 / (r.detach() + 1e-6) - 1 + 1e-6).log() for r in (p, y))
             inner = (p * (odds_p - odds_y) * 2).sum()
         stepped = noise + 0.1 * torch.autograd.grad(inner, noise)[0]
@@ -170,14 +172,20 @@ def test_smart_is_its_official_loss(projection: Any, regression: bool, space: An
             noise = stepped.clamp(-5e-2, 5e-2)
         else:
             noise = stepped / (stepped.abs().max(-1, keepdim=True)[0] + 1e-6)
-    moved = logits_of(twin, step, noise.detach(), space)
+    shifted = logits_of(twin, step, noise.detach(), space)
+    mean = teacher(**step.inputs).logits.detach()
     if regression:
-        task, smoothness = F.mse_loss(clean.squeeze(-1), step.labels), ((moved - clean) ** 2).mean()
+        task, smoothness = F.mse_loss(clean.squeeze(-1), step.labels), ((shifted - clean) ** 2).mean()
+        proximal = ((clean - mean) ** 2).mean()
     else:
-        task, smoothness = F.cross_entropy(clean, step.labels), official_symmetric_kl(moved, clean)
-    expected = task + 2 * smoothness
+        task, smoothness = F.cross_entropy(clean, step.labels), official_symmetric_kl(shifted, clean)
+        difference = (clean.softmax(-1) - mean.softmax(-1)) * (clean.log_softmax(-1) - mean.log_softmax(-1))
+        proximal = difference.sum(-1).mean()
+    expected = task + 2 * smoothness + 0.5 * proximal
     expected.backward()
-    assert_same(model, parts["task"] + parts["smoothness"], expected, found, twin)
+    torch.testing.assert_close(parts["smoothness"], 2 * smoothness)
+    assert proximal > 1e-6
+    assert_same(model, sum(parts.values()), expected, found, twin)
 
 
 def run_part(defence: Any, step: Step, part: str) -> dict[str, Tensor]:
@@ -254,16 +262,17 @@ def test_r4f_trains_a_head_of_spectral_norm_one(model: Any) -> None:
     step = tiny_step(model)
     keys = list(model.state_dict())
     twin = copy.deepcopy(model)
-    defence = R4F(eps=1e-3, share_dropout=True)
-    _, found = run(ready(defence, model), step)
+    defence = ready(R4F(eps=1e-3, share_dropout=True), model)
+    moved(model)
+    parts, found = run(defence, step)
     assert list(model.state_dict()) == keys
 
     # The same gradient as torch's own reparametrisation, started at the same point.
-    with torch.no_grad():
-        twin.classifier.weight.copy_(model.classifier.weight)
+    twin.load_state_dict(model.state_dict())
     torch.nn.utils.parametrizations.spectral_norm(twin.classifier, n_power_iterations=100)
     twin.classifier.parametrizations.weight.train()
-    run(ready(R3F(eps=1e-3, share_dropout=True), twin), step_on(twin, step))
+    expected_parts, _ = run(ready(R3F(eps=1e-3, share_dropout=True), twin), step_on(twin, step))
+    torch.testing.assert_close(parts, expected_parts, rtol=1e-6, atol=1e-12)
     expected = gradients(twin)
     expected["classifier.weight"] = expected.pop("classifier.parametrizations.weight.original")
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import gradients, ready, run, tiny_batch, tiny_model, tiny_step
+from tiny import gradients, moved, ready, run, tiny_batch, tiny_model, tiny_step
 from torch import Tensor, nn
 
 from unshaken.defences import FreeLB, InfoBERT, Step
@@ -40,9 +40,11 @@ def literal_info_nce(network: nn.Sequential, local: Tensor, whole: Tensor) -> Te
 
 def test_it_is_its_official_step() -> None:
     model = tiny_model()
-    step, twin, passes = tiny_step(model), copy.deepcopy(model), 3
+    step, passes = tiny_step(model), 3
     defence = InfoBERT(steps=passes, adv_lr=0.2, init_magnitude=0.5, beta=0.3, alpha=0.4)
     ready(defence, model)
+    moved(defence.critic)
+    twin = copy.deepcopy(moved(model))
     network = literal_critic(defence.critic)
     parts, found = run(defence, step)
     critic_gradients = gradients(defence.critic)
@@ -106,6 +108,8 @@ def test_it_is_its_official_step() -> None:
     torch.testing.assert_close(parts, totals, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found, gradients(twin), rtol=1e-8, atol=1e-12)
     torch.testing.assert_close(critic_gradients["score.weight"], network[2].weight.grad, rtol=1e-8, atol=1e-12)
+    torch.testing.assert_close(critic_gradients["score.bias"], network[2].bias.grad, rtol=1e-8, atol=1e-12)
+    torch.testing.assert_close(critic_gradients["local.bias"], network[0].bias.grad, rtol=1e-8, atol=1e-12)
     both = torch.cat([critic_gradients["local.weight"], critic_gradients["whole.weight"]], dim=1)
     torch.testing.assert_close(both, network[0].weight.grad, rtol=1e-8, atol=1e-12)
 

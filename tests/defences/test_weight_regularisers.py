@@ -1,4 +1,4 @@
-"""PTWD and Mixout against their formulas, and the weight swap Mixout and R4F stand on."""
+"""PTWD, Mixout and HighTemperature against their formulas, and the weight swap Mixout and R4F stand on."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import gradients, ready, run, tiny_model, tiny_step
+from tiny import gradients, moved, ready, run, tiny_model, tiny_step
 
-from unshaken.defences import PTWD, R4F, SMART, Mixout, release
+from unshaken.defences import PTWD, R4F, SMART, HighTemperature, Mixout, release
 from unshaken.errors import UnshakenError
-
-
-def moved(model: Any, by: float = 0.05) -> Any:
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(by * torch.randn_like(parameter))
-    return model
 
 
 @pytest.mark.parametrize("form", ["l2", "l2_squared"])
@@ -75,6 +67,21 @@ def test_frozen_weights_are_not_penalised() -> None:
         model.bert.embeddings.word_embeddings.weight.add_(1)
     parts, _ = run(defence, tiny_step(model))
     assert parts["ptwd"].item() == pytest.approx(0.01 * 1e-5)
+
+
+def test_high_temperature_trains_on_softened_logits() -> None:
+    model = tiny_model()
+    step, defence = tiny_step(moved(model)), ready(HighTemperature(temperature=3.0), model)
+    parts, found = run(defence, step)
+
+    model.zero_grad()
+    torch.manual_seed(7)
+    scaled = model(**step.inputs).logits / 3
+    right = scaled.gather(1, step.labels[:, None])[:, 0]
+    expected = (scaled.exp().sum(1).log() - right).mean()
+    expected.backward()
+    torch.testing.assert_close(sum(parts.values()), expected)
+    torch.testing.assert_close(found, gradients(model))
 
 
 @pytest.mark.parametrize("granularity", ["neuron", "element"])

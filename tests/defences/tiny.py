@@ -73,6 +73,15 @@ def ready(defence: Defence, model: Any, tokenizer: Any = None) -> Any:
     return defence.to(next(model.parameters()).dtype)
 
 
+def moved(model: Any, by: float = 0.05) -> Any:
+    """Away from where it started, as after some steps of training: what was copied or kept at setup is another."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(by * torch.randn_like(parameter))
+    return model
+
+
 def run(defence: Defence, step: Step, seed: int = 7) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """One training step's loss parts and its model gradients."""
     step.model.zero_grad()
