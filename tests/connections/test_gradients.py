@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import weakref
 
 import pytest
 import torch
@@ -14,8 +15,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Connection, UnshakenError, connect
 from unshaken.connections import Detached, Implicit, Phantom, Unrolled, gradients
+from unshaken.connections.implicit import differentiate_once, differentiate_repeatedly
 from unshaken.embedded import minilm_path
-from unshaken.solvers import Anderson
+from unshaken.solvers import Anderson, FixedPoint, Solver
 from unshaken.word_gradients import refuse_blind_tokens, refuse_blind_words, word_gradients
 
 LAYERS = {"distilbert": "n_layers", "gpt2": "n_layer"}
@@ -171,39 +173,129 @@ def test_a_frozen_model_on_frozen_inputs_asks_for_no_gradient():
     assert not model(**tokens()).logits.requires_grad
 
 
-def test_only_weights_and_inputs_keep_a_gradient():
-    """The point at which the layer is differentiated is a leaf of the graph, and must not hold on to memory."""
-    from unshaken.connections.gradients import differentiate_once
-
+@pytest.mark.parametrize("has_input", [False, True])
+def test_only_weights_and_inputs_keep_a_gradient(has_input):
+    """The point at which the layer is differentiated must not hold on to memory."""
     points = []
-    weight = torch.full((1,), 0.5, requires_grad=True)
+    weight, base = torch.full((1,), 0.5, requires_grad=True), torch.ones(1, 1, requires_grad=has_input)
 
-    def g(z: Tensor) -> Tensor:
+    def g(base: Tensor, z: Tensor) -> Tensor:
         points.append(z)
-        return weight * z + 1
+        return base + weight * z
 
-    differentiate_once(g, torch.full((1, 1), 2.0), Anderson(steps=3)).sum().backward()
-    assert points[0].grad is None
+    differentiate_once(g, base, torch.full((1, 1), 2.0), Anderson(steps=3)).sum().backward()
+    assert not points[0].is_leaf or points[0].grad is None
+    torch.testing.assert_close(weight.grad, torch.tensor([4.0]))  # z = b / (1 - w), dz/dw = b / (1 - w)^2
+    if has_input:
+        torch.testing.assert_close(base.grad, torch.tensor([[2.0]]))
+
+
+def products_by(solver: Solver, has_input: bool = True) -> tuple[int, Tensor, Tensor | None, Tensor]:
+    """Products of the backward solve of z = b + z W beside the pass to the weights, what W and b get, and z."""
+    weight, cotangent = linear_problem()
+    weight, base = weight.clone().requires_grad_(), torch.ones(1, 4, dtype=torch.float64, requires_grad=has_input)
+    products = 0
+
+    def g(base: Tensor, z: Tensor) -> Tensor:
+        image = z @ weight
+
+        def count(gradient: Tensor) -> None:
+            nonlocal products
+            products += 1
+
+        image.register_hook(count)
+        return base + image
+
+    z = torch.linalg.solve(torch.eye(4).double() - weight.detach(), base.detach(), left=False)
+    differentiate_once(g, base, z, solver).backward(cotangent)
     assert weight.grad is not None
-    torch.testing.assert_close(weight.grad, torch.tensor([4.0]))  # z = 1 / (1 - w), dz/dw = 1 / (1 - w)^2
+    return products - 1, weight.grad, base.grad, z
+
+
+def linear_problem() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    weight = 0.3 * torch.randn(4, 4, generator=generator, dtype=torch.float64)
+    return weight, torch.randn(1, 4, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+def test_the_pass_to_the_weights_makes_the_last_product_of_the_backward_solve(steps):
+    """What lies below gets the u of all steps, for one product less; the weights get the u of the step before."""
+    weight, cotangent = linear_problem()
+
+    def solved(steps: int) -> Tensor:
+        with torch.no_grad():
+            return Anderson(steps=steps)(lambda u: u @ weight.T + cotangent, cotangent).z
+
+    products, at_weight, at_base, z = products_by(Anderson(steps=steps))
+    assert products == steps - 1
+    torch.testing.assert_close(at_base, solved(steps))
+    torch.testing.assert_close(at_weight, z.T @ solved(steps - 1))
+    # Where nothing lies below, and where a solver cannot be left before its last step, it makes all of them.
+    products, at_weight, _, z = products_by(Anderson(steps=steps), has_input=False)
+    assert products == steps
+    torch.testing.assert_close(at_weight, z.T @ solved(steps))
+    products, at_weight, at_base, z = products_by(FixedPoint(steps=steps))
+    assert products == steps
+    series = sum((torch.linalg.matrix_power(weight.T, power) for power in range(steps + 1)), torch.zeros(4, 4).double())
+    torch.testing.assert_close(at_base, cotangent @ series)
+    torch.testing.assert_close(at_weight, z.T @ (cotangent @ series))
+
+
+def test_a_backward_solve_that_runs_away_leaves_the_gradient_that_came_in():
+    """The residual after one step is a hundred times the first: what lies below gets neither that nor its mixture."""
+    base = torch.ones(1, 4, dtype=torch.float64, requires_grad=True)
+    cotangent = torch.tensor([[1.0, -2.0, 0.5, 3.0]], dtype=torch.float64)
+    turn = 100 * torch.eye(4, dtype=torch.float64).roll(1, 0)
+    image = differentiate_once(lambda base, z: base + z @ turn, base, torch.zeros_like(base), Anderson(steps=2))
+    image.backward(cotangent)
+    torch.testing.assert_close(base.grad, cotangent)
+
+
+def test_two_backward_passes_on_one_graph_are_two_times_one():
+    """A last step belongs to its own pass."""
+    found = []
+    for passes in (1, 2):
+        model, batch = connect(tiny("bert"), Connection()), tokens()
+        loss = model(**batch, labels=LABELS).loss
+        for number in range(passes):
+            loss.backward(retain_graph=number < passes - 1)
+        found.append([weight.grad for weight in model.parameters() if weight.grad is not None])
+    for once, twice in zip(*found, strict=True):
+        torch.testing.assert_close(twice, 2 * once)
+
+
+def test_a_graph_that_is_not_differentiated_is_let_go():
+    """What backward needs must not hold itself alive: no collector of garbage would find it."""
+    model, batch = connect(tiny("bert"), Connection()), tokens()
+    seen = []
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if output.requires_grad:
+            seen.append(weakref.ref(output))
+
+    model.base_model.encoder.layer[1].intermediate.register_forward_hook(keep)
+    output = model(**batch)
+    assert seen[0]() is not None
+    del output
+    assert seen[0]() is None
 
 
 def test_a_second_derivative_of_order_one_is_refused_and_of_order_two_is_exact():
-    def gradient(weight: Tensor, order: int) -> Tensor:
-        mode = Implicit(solver=Anderson(steps=20, tolerance=1e-12), order=order)
+    def gradient(weight: Tensor, order: int, solver: Solver, has_input: bool = False) -> Tensor:
         z = torch.full((1, 1), 2.0, dtype=torch.float64)
-
-        def g(z: Tensor) -> Tensor:
-            return weight * z + 1
-
+        base = torch.ones(1, 1, dtype=torch.float64, requires_grad=has_input)
         if order == 1:
-            value = gradients.differentiate_once(g, z, mode.solver)
+            value = differentiate_once(lambda base, z: weight * z + base, base, z, solver)
         else:
-            value = gradients.differentiate_repeatedly(g, z, mode.solver, order)
-        return torch.autograd.grad(value.sum(), weight, create_graph=True)[0]
+            value = differentiate_repeatedly(lambda z: weight * z + base, z, solver, order)
+        return torch.autograd.grad(value.sum(), base if has_input else weight, create_graph=True)[0]
 
     weight = torch.full((1,), 0.5, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(UnshakenError, match="order=2"):
-        gradient(weight, 1).backward()
-    (second,) = torch.autograd.grad(gradient(weight, 2), weight)
+    exact = Anderson(steps=20, tolerance=1e-12)
+    for solver in (exact, Anderson(steps=3)):
+        for has_input in (False, True):
+            with pytest.raises(UnshakenError, match="order=2"):
+                gradient(weight, 1, solver, has_input).sum().backward()
+    (second,) = torch.autograd.grad(gradient(weight, 2, exact), weight)
     torch.testing.assert_close(second, torch.full_like(second, 16.0))  # 2 / (1 - w)^3

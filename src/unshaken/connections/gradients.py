@@ -7,17 +7,17 @@ gradients, in training and in evaluation; only what backward does differs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+from unshaken.connections.implicit import Equation, differentiate_once, differentiate_repeatedly, kept
 from unshaken.errors import UnshakenError
 from unshaken.solvers import Anderson, Solution, Solver
-from unshaken.solvers.base import Map, looking_later
+from unshaken.solvers.base import Map
 
 # Steps of the default backward solve: few, and on pretrained MiniLM enough for gradients of weights and of words with a
 # cosine above 0.8 (layer form) or 0.5 (increment form, which is much harder) to those of a converged solve, by
@@ -31,6 +31,7 @@ class Problem(Protocol):
 
     mask: Tensor | None
     form: str  # "layer" or "increment"
+    base: Tensor  # what g adds to a function of z alone, with its graph
 
     def first_guess(self) -> Tensor:
         """The layer's input: free."""
@@ -38,8 +39,8 @@ class Problem(Protocol):
     def explicit(self) -> Tensor:
         """The explicit Euler step: one evaluation."""
 
-    def g(self, z: Tensor, *, inner: bool = False) -> Tensor:
-        """The right-hand side; `inner` marks the evaluations of a solver."""
+    def g(self, z: Tensor, *, inner: bool = False, base: Tensor | None = None) -> Tensor:
+        """The right-hand side; `inner` marks the evaluations of a solver, `base` stands in for the problem's own."""
 
     def solving(self) -> AbstractContextManager[None]:
         """Open while a solver evaluates g."""
@@ -60,14 +61,6 @@ class Gradient(ABC):
         return False
 
 
-def _kept() -> Any:
-    """What is saved for backward inside stays as it is, also where a checkpoint asks to drop it.
-
-    Without `detach`, an operation that saves its own output would hold itself alive, and memory would grow.
-    """
-    return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.detach(), lambda saved: saved)
-
-
 def _inner(problem: Problem) -> Map:
     return lambda z: problem.g(z, inner=True)
 
@@ -75,7 +68,7 @@ def _inner(problem: Problem) -> Map:
 def _plain_solve(problem: Problem, solver: Solver, guess: Tensor | None = None) -> Solution:
     """Solve outside of any graph, and out of reach of a checkpoint, which would recompute the layer for every product
     of a descent."""
-    with torch.no_grad(), _kept():
+    with torch.no_grad(), kept():
         if guess is None:
             guess = problem.explicit() if solver.starts_explicit else problem.first_guess()
         with problem.solving():
@@ -150,7 +143,8 @@ class Implicit(Gradient):
 
     Paper: Bai, Kolter and Koltun (2019); exact where both solves have converged.
     Cost: one evaluation with gradients, and a vector-Jacobian product on its graph for each step of the backward
-        solver. Memory does not grow with the steps of either.
+        solver but the last, which the pass to the weights makes (`Anderson` without a tolerance; others make all).
+        Memory does not grow with the steps of either.
 
     Attributes:
         solver: Solves the linear equation of the backward pass; None takes Anderson with three steps in the layer form
@@ -175,7 +169,7 @@ class Implicit(Gradient):
         solution = _plain_solve(problem, solver)
         backward = self.solver or Anderson(steps=BACKWARD_STEPS[problem.form])
         if self.order == 1:
-            return differentiate_once(problem.g, solution.z, backward), solution
+            return differentiate_once(_of_both(problem), problem.base, solution.z, backward), solution
         return differentiate_repeatedly(problem.g, solution.z, backward, self.order), solution
 
 
@@ -187,127 +181,12 @@ def solve_for_words(mode: Gradient, problem: Problem, solver: Solver) -> tuple[T
         return replace(mode, solver=backward).solve(problem, solver)
     with torch.no_grad():
         value, solution = mode.solve(problem, solver)
-    image = differentiate_once(problem.g, value, backward)
+    image = differentiate_once(_of_both(problem), problem.base, value, backward)
     return image + (value - image.detach()), solution
 
 
-def differentiate_once(g: Map, z: Tensor, solver: Solver) -> Tensor:
-    """g(z) at a solution z, with the first derivative of the solution itself, by products on one graph of g."""
-    if not torch.is_grad_enabled():
-        return g(z)
-    point = z.detach().requires_grad_()
-    # The pass to the weights comes by here too, and nobody asks for what it leaves.
-    point.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
-    # A checkpoint drops what a graph saves and would run the layer again for every product. There the products get a
-    # graph of their own, which is made in backward and dropped after it.
-    is_checkpointed = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-    image = g(point)
-    if not _has_other_leaves(image, point):
-        return image.detach()
-    operator = _InverseOperator(point, None if is_checkpointed else image, solver, g)
-    apply: Callable[[Tensor, _InverseOperator, bool], Tensor] = _ApplyInverse.apply
-    return apply(image, operator, True)
-
-
-def differentiate_repeatedly(g: Map, z: Tensor, solver: Solver, order: int = 1) -> Tensor:
-    """g(z) at a solution z, with derivatives of the solution itself, exact up to `order`.
-
-    z1 = c + A^-1 (g(c) - c) with the constant c = z and A = I - J is a Newton step: its value is the solution, its
-    first derivative the implicit one. Each further step from there makes one more derivative exact.
-    """
-    image = g(z.detach())
-    if not (torch.is_grad_enabled() and image.requires_grad):
-        return image
-    point = z.detach().requires_grad_()
-    with _kept():
-        operator = _InverseOperator(point, g(point), solver, g)
-    apply: Callable[[Tensor, _InverseOperator, bool], Tensor] = _ApplyInverse.apply
-    result = apply(image, operator, False)
-    for _ in range(order - 1):
-        result = result + apply(g(result) - result, operator, False)
-    return result
-
-
-def _forget(leaf: Tensor) -> None:
-    leaf.grad = None
-
-
-def _has_other_leaves(image: Tensor, point: Tensor) -> bool:
-    """Whether anything but `point` is to get a gradient from `image`; false where weights and input are frozen."""
-    seen: set[Any] = set()
-    nodes: list[Any] = [image.grad_fn]
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and leaf is not point:
-            return True
-        nodes += [parent for parent, _ in node.next_functions]
-    return False
-
-
-@dataclass(frozen=True)
-class _InverseOperator:
-    """(I - J)^-1 with J the Jacobian of g at `point`, applied from the left in backward passes."""
-
-    point: Tensor
-    at_point: Tensor | None  # g(point), with its graph; None: to be made when it is needed
-    solver: Solver
-    g: Map
-
-    def image(self) -> Tensor:
-        if self.at_point is not None:
-            return self.at_point
-        with torch.enable_grad(), _kept():
-            return self.g(self.point)
-
-    def pull(self, image: Tensor, u: Tensor, v: Tensor, *, differentiable: bool) -> Tensor:
-        """J^T u + v."""
-        options = {"create_graph": True} if differentiable else {"retain_graph": True}
-        return torch.autograd.grad(image, self.point, u, **options)[0] + v
-
-
-class _ApplyInverse(torch.autograd.Function):
-    """The identity in value; backward turns v into the u of u = J^T u + v."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, operator: _InverseOperator, only_once: bool) -> Tensor:
-        ctx.operator, ctx.only_once = operator, only_once
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, v: Tensor) -> Any:
-        operator = ctx.operator
-        # Defences run backward in the middle of a step, where autocast would round the solver's own products.
-        with torch.autocast(v.device.type, enabled=False):
-            # Nobody could run a backward pass again: a solve that diverges leaves its best iterate, unseen.
-            with torch.no_grad(), looking_later():
-                image = operator.image()
-                u = operator.solver(lambda u: operator.pull(image, u, v, differentiable=False), v.detach()).z
-            if torch.is_grad_enabled() and ctx.only_once:
-                refuse: Callable[[Tensor, Tensor], Tensor] = _RefuseSecondDerivative.apply
-                u = refuse(u, operator.point)
-            elif torch.is_grad_enabled():  # somebody differentiates this backward pass, and the solve with it
-                u = differentiate_repeatedly(
-                    lambda u: operator.pull(image, u, v, differentiable=True), u, operator.solver
-                )
-        return u, None, None
-
-
-class _RefuseSecondDerivative(torch.autograd.Function):
-    """The identity, which cannot be differentiated: the solve behind `u` was not recorded."""
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, point: Tensor) -> Tensor:
-        return u.view_as(u)
-
-    @staticmethod
-    def backward(ctx: Any, v: Tensor) -> Any:
-        raise UnshakenError(
-            "Implicit(order=1) has no second derivative: connect with gradient=Implicit(order=2) to differentiate twice"
-        )
+def _of_both(problem: Problem) -> Equation:
+    return lambda base, z: problem.g(z, base=base)
 
 
 GRADIENTS: dict[str, type[Gradient]] = {mode.name: mode for mode in (Detached, Implicit, Phantom, Unrolled)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from typing import Any
@@ -55,11 +55,15 @@ class LayerEquation:
     part: str = WHOLE
     extras: tuple[Any, ...] | None = None  # what the layer returned behind its hidden state; None: nothing
     evaluations: int = 0
+    base: Tensor = field(init=False)  # what g adds to its share of layer(z), made once and with its gradient
     _layer_of_h: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if 0 < self.connection.theta < 1:  # the explicit share, evaluated once and with its gradient
-            self.layer_of_h()
+        theta, self.base = self.connection.theta, self.h
+        if 0 < theta < 1:
+            self.base = self.h + self.step * (1 - theta) * self.increment(self.h, self.layer_of_h())
+        if theta > 0 and self.form == "increment":
+            self.base = self.base / (1 + self.step * theta)
 
     def layer(self, x: Tensor, *, inner: bool = False) -> Tensor:
         with self.dropout.replayed(inner=inner), self._autocast():
@@ -99,19 +103,16 @@ class LayerEquation:
             return layer_of_h  # h + (layer(h) - h), without the rounding: the stock model bit for bit
         return self.h + self.step * self.increment(self.h, layer_of_h)
 
-    def g(self, z: Tensor, *, inner: bool = False) -> Tensor:
+    def g(self, z: Tensor, *, inner: bool = False, base: Tensor | None = None) -> Tensor:
         """The right-hand side. The increment form is solved for the z it holds on both sides, which has the same
         solution and contracts where layer's own Jacobian is below (1 + step * theta) / (step * theta)."""
-        theta, step = self.connection.theta, self.step
-        base = self.h
-        if theta < 1:
-            base = base + step * (1 - theta) * self.increment(self.h, self.layer_of_h())
-        layer_of_z = self.layer(z, inner=inner)
-        if isinstance(step, float):
-            image = torch.add(base, layer_of_z, alpha=step * theta)
-        else:
-            image = base + step * theta * layer_of_z
-        return image if self.form == "layer" else image / (1 + step * theta)
+        share = self.step * self.connection.theta
+        if self.form == "increment":
+            share = share / (1 + share)
+        base, layer_of_z = self.base if base is None else base, self.layer(z, inner=inner)
+        if isinstance(share, float):
+            return torch.add(base, layer_of_z, alpha=share)
+        return base + share * layer_of_z
 
     def runge_kutta(self) -> Tensor:
         h, step = self.h, self.step

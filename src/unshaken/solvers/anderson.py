@@ -55,40 +55,14 @@ class Anderson(IterativeSolver):
         products = (residuals @ residuals.transpose(1, 2)).double()
         return self._mixed(products, tuple(range(len(memory.images))), memory.points, memory.images)
 
-    def _unguarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
-        """The shared loop with as few and as small operations as it takes.
+    def course(self, z0: Tensor, mask: Tensor | None = None) -> AndersonCourse | None:
+        return AndersonCourse(self, z0, mask) if self.steps > 0 and self.tolerance == 0 else None
 
-        Residuals lie in one tensor, and one product a step adds their inner products with the newest to the Gram
-        matrix, from which both the size of the newest and the shares are read. Padding is left out of the products, a
-        token at a time, so that nothing of the size of z is multiplied by the mask.
-        """
-        width, batch = min(self.window, self.steps), len(z0)
-        tokens = z0.shape[1] if z0.dim() > 2 or mask is not None else 1
-        residuals = z0.new_empty(width, *z0.shape)
-        by_token = residuals.view(width, batch * tokens, -1)
-        weights = None if mask is None else mask.to(z0.dtype)[:, None]  # (batch, 1, tokens)
-        products = z0.new_zeros(batch, width, width, dtype=torch.float64)
-        z, all_points, sizes, cost = z0, [], [], Cost()
-        points: list[Tensor] = []
-        images: list[Tensor] = []
-        order: tuple[int, ...] = ()  # the slots in use, oldest first
-        for step in range(self.steps):
-            image = g(z)
-            cost.evaluations += 1
-            slot = step % width
-            order = (*[used for used in order if used != slot], slot)
-            torch.sub(image, z, out=residuals[slot])
-            filled = len(order)
-            row = torch.bmm(by_token[:filled].transpose(0, 1), by_token[slot, :, :, None]).view(batch, tokens, filled)
-            row = row.sum(1) if weights is None else torch.bmm(weights, row)[:, 0]
-            products[:, slot, :filled] = row
-            sizes.append(row[:, slot])
-            if step == 0:
-                scale = size(image, mask)
-            all_points.append(z)
-            points, images = [*points, z][-width:], [*images, image][-width:]
-            z = self._mixed(products, order, points, images)
-        return self._judged(all_points, z, torch.stack(sizes).sqrt(), scale, cost)
+    def _unguarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
+        course = AndersonCourse(self, z0, mask)
+        for _ in range(self.steps):
+            course.take(g(course.z))
+        return course.end()
 
     def _mixed(self, products: Tensor, order: tuple[int, ...], points: list[Tensor], images: list[Tensor]) -> Tensor:
         if len(order) == 1:
@@ -118,6 +92,58 @@ class Anderson(IterativeSolver):
             # solve_ex does not look at the result, so a GPU is not made to wait.
             solved = torch.linalg.solve_ex(gram, system[:, count * count :, None]).result[:, :, 0]
         return -torch.nan_to_num(solved, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+class AndersonCourse:
+    """The shared loop with as few and as small operations as it takes.
+
+    Residuals lie in one tensor, and one product a step adds their inner products with the newest to the Gram matrix,
+    from which both the size of the newest and the shares are read. Padding is left out of the products, a token at a
+    time, so that nothing of the size of z is multiplied by the mask.
+    """
+
+    def __init__(self, solver: Anderson, z0: Tensor, mask: Tensor | None) -> None:
+        self.solver, self.z, self.mask = solver, z0, mask
+        self.width, self.batch = min(solver.window, solver.steps), len(z0)
+        self.tokens = z0.shape[1] if z0.dim() > 2 or mask is not None else 1
+        self.residuals = z0.new_empty(self.width, *z0.shape)
+        self.by_token = self.residuals.view(self.width, self.batch * self.tokens, -1)
+        self.weights = None if mask is None else mask.to(z0.dtype)[:, None]  # (batch, 1, tokens)
+        self.products = z0.new_zeros(self.batch, self.width, self.width, dtype=torch.float64)
+        self.all_points: list[Tensor] = []
+        self.sizes: list[Tensor] = []
+        self.points: list[Tensor] = []
+        self.images: list[Tensor] = []
+        self.order: tuple[int, ...] = ()  # the slots in use, oldest first
+        self.scale = z0  # until the first image is there
+
+    def take(self, image: Tensor) -> None:
+        step, width = len(self.sizes), self.width
+        slot = step % width
+        self.order = (*[used for used in self.order if used != slot], slot)
+        torch.sub(image, self.z, out=self.residuals[slot])
+        filled = len(self.order)
+        row = torch.bmm(self.by_token[:filled].transpose(0, 1), self.by_token[slot, :, :, None])
+        row = row.view(self.batch, self.tokens, filled)
+        row = row.sum(1) if self.weights is None else torch.bmm(self.weights, row)[:, 0]
+        self.products[:, slot, :filled] = row
+        self.sizes.append(row[:, slot])
+        if step == 0:
+            self.scale = size(image, self.mask)
+        self.all_points.append(self.z)
+        self.points, self.images = [*self.points, self.z][-width:], [*self.images, image][-width:]
+        self.z = self.solver._mixed(self.products, self.order, self.points, self.images)
+
+    def trusted(self) -> Tensor:
+        """A mixture weighs all residuals, so unlike `end` this does not go back where the newest is not the least."""
+        if not self.sizes:
+            return self.z
+        is_calm = self.sizes[-1] <= self.solver.growth**2 * self.sizes[0]  # false for NaN
+        return torch.where(expand(is_calm, self.z), self.z, self.all_points[0])
+
+    def end(self) -> Solution:
+        cost = Cost(evaluations=len(self.sizes))
+        return self.solver._judged(self.all_points, self.z, torch.stack(self.sizes).sqrt(), self.scale, cost)
 
 
 @cache

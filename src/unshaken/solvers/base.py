@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -86,6 +86,22 @@ class Solver(ABC):
 
         Differentiable where gradients are enabled: the connection decides, by entering `no_grad` or not.
         """
+
+    def course(self, z0: Tensor, mask: Tensor | None = None) -> Course | None:
+        """A solve from `z0` that its caller walks, image by image; None where this solver has no such thing."""
+        return None
+
+
+class Course(Protocol):
+    """A solve under way."""
+
+    z: Tensor  # where g is to be evaluated next
+
+    def take(self, image: Tensor) -> None:
+        """Go on from g(z)."""
+
+    def trusted(self) -> Tensor:
+        """z, or the start for an example that ran away."""
 
 
 class IterativeSolver(Solver):
