@@ -38,6 +38,35 @@ def test_fractions_for_labels_are_asked_about(refused, unshaken, tiny, tmp_path,
     assert not (tmp_path / "run").exists()
 
 
+def test_graphs_are_refused_without_a_gpu_before_anything_is_written(refused, tiny, reviews, tmp_path, monkeypatch):
+    import torch
+
+    options = ["train", reviews, "--model", tiny, "--cuda-graphs", "--out", tmp_path / "run"]
+    assert "this run is on the CPU" in refused(*options, "--cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    line = refused(*options)
+    assert "no CUDA device was found" in line
+    assert "leave it out" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_graphs_reach_the_trainer(unshaken, tiny, reviews, tmp_path, monkeypatch):
+    """On a machine without a GPU the trainer passes by them: what it was asked for is all there is to see."""
+    from unshaken.training.arguments import RobustTrainingArguments
+
+    asked = []
+    made = RobustTrainingArguments.__post_init__
+    monkeypatch.setattr(
+        RobustTrainingArguments, "__post_init__", lambda self: (asked.append(self.cuda_graphs), made(self))
+    )
+    monkeypatch.setattr(sys.modules["unshaken.cli.train"], "_require_one_gpu", lambda cpu: None)
+    options = ["--model", tiny, "--cpu", "--epochs", 0.1, "--batch-size", 8]
+    for switch in ([], ["--cuda-graphs"]):
+        code, _, err = unshaken("train", reviews, *options, *switch, "--out", tmp_path / str(len(switch)))
+        assert code == 0, err
+    assert asked == [False, True]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

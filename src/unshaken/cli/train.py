@@ -72,6 +72,10 @@ def train(
     group_by_length: Annotated[
         bool, typer.Option("--group-by-length", help="Train on batches of texts of similar length: less padding.")
     ] = False,
+    cuda_graphs: Annotated[
+        bool,
+        typer.Option("--cuda-graphs", help="Replay training steps as CUDA graphs, on a GPU; for connected models."),
+    ] = False,
     on_nonfinite: Annotated[
         str, typer.Option(help="What a NaN or infinite loss or gradient does: stop, or skip the batch.")
     ] = "stop",
@@ -111,6 +115,8 @@ def train(
         raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
     if device is not None:
         cpu = own_device(device) == "cpu"
+    if cuda_graphs:
+        _require_one_gpu(cpu)
     if deterministic:
         make_deterministic()
     console = Console(quiet=not Shard.from_environment().leads)
@@ -174,6 +180,7 @@ def train(
                 "fp16": fp16,
                 "train_sampling_strategy": "group_by_length" if group_by_length else "random",
                 "on_nonfinite": on_nonfinite,
+                "cuda_graphs": cuda_graphs,
                 "use_cpu": cpu,
                 "report_to": "tensorboard" if tensorboard else "none",
                 **_saving(save_steps, has_validation=loaded.validation is not None),
@@ -187,6 +194,20 @@ def train(
             if loaded.test is None and held_out is not None:
                 save_examples(out / HELD_OUT, held_out, label_column=loaded.task.label_column)
             _report(run.folder, run.record, held_out, max_length, out, console)
+
+
+def _require_one_gpu(cpu: bool) -> None:
+    """Graphs are CUDA's; the trainer would run without them elsewhere, and nobody would know."""
+    import torch
+
+    if cpu or not torch.cuda.is_available():
+        why = "this run is on the CPU" if cpu else "no CUDA device was found"
+        raise UnshakenError(f"--cuda-graphs replays steps on a GPU, and {why}: leave it out, or use --device cuda:0")
+    if torch.cuda.device_count() > 1:
+        raise UnshakenError(
+            f"--cuda-graphs takes one GPU, and this process sees {torch.cuda.device_count()}: "
+            "set CUDA_VISIBLE_DEVICES=0"
+        )
 
 
 def _numbers(seeds: str) -> list[int]:
