@@ -4,6 +4,7 @@
     python benchmarks/connections.py --model PATH --device cuda   # any encoder of the table
     python benchmarks/connections.py --gradients                  # gradients of each mode against a converged solve
     python benchmarks/connections.py --bars --device cuda         # the default connection, eager and as CUDA graphs
+    python benchmarks/connections.py --count                      # operators a pass calls, which a GPU is to launch
 
 Every configuration is timed in turn with the plain model (plain, A, plain, A, ...) and the median of the ratios is
 taken, so that a machine that slows down half-way does not change it. Residuals are measured after the timing, by one
@@ -16,10 +17,12 @@ import argparse
 import contextlib
 import copy
 import statistics
+from collections import Counter
 from typing import Any
 
 import torch
 from harness import is_wanted, parser, peak_memory, prepare, save, seconds, texts_of
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Connection, connect
@@ -174,6 +177,49 @@ def bars(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+class Operators(TorchDispatchMode):
+    """Counts the operators that run inside, views and fresh memory apart: those launch nothing on a GPU."""
+
+    FREE = ("view", "reshape", "expand", "slice", "select", "transpose", "permute", "unsqueeze", "squeeze", "detach",
+            "alias", "empty", "as_strided", "unbind", "split", "t.default", "diagonal")  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(function).removeprefix("aten.")
+        if not name.lstrip("_").startswith(self.FREE):
+            self.calls[name] += 1
+        return function(*args, **(kwargs or {}))
+
+    @property
+    def total(self) -> int:
+        return sum(self.calls.values())
+
+
+def count(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Operators of one pass of the plain model and of the default connection on all layers, and what is added most."""
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    plain = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
+    batch = batch_of(tokenizer, texts_of(arguments), arguments)
+    models = {"plain": plain, "connected": connect(copy.deepcopy(plain), Connection(form="layer"))}
+    runners = {name: Runner(model, batch, arguments) for name, model in models.items()}
+    rows = []
+    for job in ("infer", "train"):
+        found = {}
+        for name, runner in runners.items():
+            with Operators() as found[name]:
+                getattr(runner, job)()
+            ratio = found[name].total / found["plain"].total
+            rows.append({"job": job, "model": name, "operators": found[name].total, "ratio": ratio})
+            print(f"{job:5s} {name:10s} {found[name].total:6d} operators  {ratio:5.2f}x plain", flush=True)
+        added = found["connected"].calls - found["plain"].calls
+        print("      added most: " + ", ".join(f"{name} {number}" for name, number in added.most_common(24)))
+    save(arguments, rows)
+    return rows
+
+
 def setting_of(text: str) -> tuple[int, bool]:
     """ "256:bf16" as (256, True)."""
     size, _, precision = text.partition(":")
@@ -202,9 +248,12 @@ def main() -> None:
     options.add_argument("--gradients", action="store_true", help="quality of gradients instead of cost")
     options.add_argument("--bars", action="store_true", help="the default connection, eager and captured")
     options.add_argument("--settings", nargs="+", default=["32:fp32", "256:bf16"], help="batches of --bars")
+    options.add_argument("--count", action="store_true", help="operators a pass calls instead of its time")
     arguments = options.parse_args()
     prepare(arguments)
-    if arguments.bars:
+    if arguments.count:
+        count(arguments)
+    elif arguments.bars:
         bars(arguments)
     elif arguments.gradients:
         compare_gradients(arguments)
