@@ -94,6 +94,19 @@ def test_variants_are_read_part_by_part_as_whole_texts_are() -> None:
     assert any(recipe is not None for recipe in defence._recipes.values())  # otherwise both are one way
 
 
+def test_what_the_reader_mends_is_not_drawn() -> None:
+    """Of typing errors only those are drawn that the reader makes another word of."""
+    known = KnownWords.of([*TEXTS, "god", "flm"], [WORDS])  # "god" is "good" without a letter, and known
+    step = replace(wordpiece_step(), reader=parse("spelling", known))
+    defence = ready(SWAP(substitutions=All((WORDS, Typos()), limit=None), rate=1.0, variants=64), step.model)
+    drawn = defence.draw(step, step.examples)
+    written = {word for (text,) in drawn for word in segment(text)} - {word for text in TEXTS for word in segment(text)}
+    assert {"god", "flm", "movie"} <= written
+    assert not {word for word in written if step.reader(word) in ("good", "film")}
+    bare = defence.draw(replace(step, reader=None), step.examples)
+    assert {"fiilm", "gpod"} <= {word for (text,) in bare for word in segment(text)}
+
+
 def typed(example: Example, words: All) -> list[str]:
     return [form for text in example.texts for forms in words.for_text(segment(text)) for form in forms]
 

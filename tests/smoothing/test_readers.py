@@ -31,6 +31,7 @@ from unshaken.readers import (
 )
 from unshaken.readers.spelling import edits
 from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos
+from unshaken.substitutions.typos import KINDS, kind_of_error
 from unshaken.substitutions.wordnet import table
 
 TEXT = "a good free movie with a wonderful story that critics praise without shame"
@@ -80,6 +81,53 @@ def test_reads(reader: Any) -> None:
 def test_spelling_prefers_equal_ends_then_frequency() -> None:
     known = KnownWords({"qarn": 9, "qorn": 2, "qern": 5, "carn": 50})
     assert Spelling(known=known)("qxrn") == "qarn"
+
+
+def test_spelling_weighs_how_usual_an_error_is() -> None:
+    known = KnownWords({"best": 40, "but": 900, "qarmly": 2, "qaryly": 90, "kudos": 9, "kids": 500})
+    read = Spelling(known=known)
+    assert read("bst") == "best"  # a letter lost; "but" would need an "s" for its "u", far away on the keyboard
+    assert read("qrmly") == "qarmly"
+    assert read("kuds") == "kids"  # a neighbouring key, but 50 times as frequent as the word that lost a letter
+
+
+def test_doubt_reads_a_rare_known_word_as_the_frequent_one_it_may_stand_for() -> None:
+    known = KnownWords({"qost": 1000, "qist": 8, "qst": 40, "qast": 2, "zost": 1, "tie": 3, "the": 5000})
+    assert Spelling(known=known)("qist qst qast zost") == "qist qst qast zost"
+    read = Spelling(known=known, doubt=20)
+    assert read("Qist qst") == "Qost qost"  # 200 of 9 for a neighbouring key, 1,000 of 41 for a letter lost
+    assert read("qast") == "qast"  # "a" is not beside "o": no usual error
+    assert read("zost tie") == "zost tie"  # first letters stay, and words of three letters have none inside
+    assert Spelling(known=known, doubt=24)("qist qst") == "qist qost"
+    with pytest.raises(UnshakenError, match="at least 1"):
+        Spelling(known=known, doubt=0.5)
+
+
+def test_doubt_is_followed_to_its_end() -> None:
+    """What a typo is read as may itself be in doubt; reading twice must change nothing."""
+    known = KnownWords({"abcde": 1, "abde": 50, "abdde": 0, "abe": 5})
+    read = Spelling(known=known, doubt=10)
+    assert read("abcde") == "abcde"
+    assert read("abdde") == "abde"
+    for text in ("abcdde", "abce", "abdee", "abdde"):
+        assert read(read(text)) == read(text)
+
+
+def test_words_with_hyphens_are_known_as_wholes() -> None:
+    known = KnownWords.of(["heavy hands fished"], [Dictionary(entries={"clumsy": ["ham-fisted"]})])
+    read = Spelling(known=known)
+    assert read("ham-fisted heavvy-hands") == "ham-fisted heavy-hands"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_errors_are_told_apart_as_they_are_made(kind: str) -> None:
+    for word in ("movie", "wonderful", "need", "Need".lower(), "abab"):
+        for written in Typos(kinds=(kind,)).candidates([word], 0):
+            others = {other for other in KINDS if written in Typos(kinds=(other,)).candidates([word], 0)}
+            assert kind_of_error(written, word) in others
+    assert kind_of_error("movie", "movie") is None
+    assert kind_of_error("mvie", "movies") is None
+    assert kind_of_error("moiev", "movie") is None
 
 
 @pytest.mark.parametrize("name", ["homoglyphs", "invisible", "leet", "spacing", "typos"])
@@ -167,6 +215,12 @@ def test_names() -> None:
     with pytest.raises(UnshakenError, match="did you mean 'spelling'"):
         parse("speling", KNOWN)
     assert [part.name for part in parse("unicode,spelling", KNOWN).parts] == ["unicode", "spelling"]
+    assert parse("spelling:doubt=20,min_length=4,unicode", KNOWN).parts == (
+        Spelling(known=KNOWN, doubt=20, min_length=4),
+        Unicode(),
+    )
+    with pytest.raises(UnshakenError, match="did you mean 'doubt'"):
+        parse("spelling:dubt=20", KNOWN)
 
 
 def test_examples_are_read() -> None:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from unshaken.substitutions.reach import TouchedWords
 from unshaken.substitutions.words import segment
 from unshaken.wordings import Recipe, TokenAssembler, Wordings
 from unshaken.wordings.choices import Array
+
+if TYPE_CHECKING:
+    from unshaken.readers import Readers
 
 MEMORY = 2**18  # gains kept, 1 MiB: three times the swaps of SST-2 with counter-fitted neighbours
 TEMPERATURE = 0.1  # of the softmax of gains, which are differences of cross-entropies, mostly a few tenths
@@ -50,7 +53,8 @@ class SWAP(Defence):
     a fixed number of entries by hash, saved in checkpoints as well.
 
     With several sources (`All((WordNet(), Typos()))`, or `wordnet,typos` by name) each word's source is drawn first, so
-    that one with many substitutes does not drown the others.
+    that one with many substitutes does not drown the others. Of a model with a reader, substitutes that it reads as the
+    word itself (most typing errors) are left out: only what an attacker has left is drawn.
 
     Paper: ours. Prior art: augmentation by random sampling at every step, Ivgi and Berant, "Achieving Model Robustness
         through Discrete Adversarial Training", EMNLP 2021, arXiv 2104.05062.
@@ -105,6 +109,7 @@ class SWAP(Defence):
         self._assembler: TokenAssembler | None = None
         self._recipes: dict[tuple[str, ...], Recipe | None] = {}
         self._touched: TouchedWords | None = None
+        self._reader: Readers | None = None
         self._shares: dict[tuple[str, ...], Array] | None = None  # of several sources: how likely each substitute is
         if self.greed:
             self.gains: Tensor
@@ -217,6 +222,9 @@ class SWAP(Defence):
 
     def _choose(self, step: Step, examples: Sequence[Example]) -> Array:
         """What each variant writes at each place of the batch: 0 is the word, k substitute k. (variants, places)"""
+        if step.reader is not self._reader:
+            self._reader = step.reader
+            self._forget()
         keys = self._keys(examples, zlib.crc32(f"{self.seed} {step.progress}".encode()))
         replaced, which, greedy, recalled = _uniform(keys, 4 * self.variants).reshape(4, self.variants, -1)
         sizes = np.concatenate([self._wording(example.texts).sizes for example in examples])
@@ -275,21 +283,34 @@ class SWAP(Defence):
             if self._touched is None:
                 raise UnshakenError("SWAP has no substitution set: call setup(model, num_labels=...) before training")
             if len(self._wordings) > REMEMBERED:
-                self._wordings, self._recipes = {}, {}
-                self._shares = None if self._shares is None else {}
+                self._forget()
             chosen = [self.columns is None or column in self.columns for column in range(len(texts))]
+            split = [segment(text if on else "") for on, text in zip(chosen, texts, strict=True)]
             source = self._touched.substitutions
             if self._shares is not None and isinstance(source, All):
-                pairs = zip(chosen, texts, strict=True)
-                grouped = [source.by_source(segment(text)) if on else [] for on, text in pairs]
+                grouped = [
+                    [
+                        [self._left(word, own) for own in of_word]
+                        for word, of_word in zip(words, source.by_source(words), strict=True)
+                    ]
+                    for words in split
+                ]
                 candidates = [[list(chain.from_iterable(of_word)) for of_word in words] for words in grouped]
                 self._shares[texts] = _rising([of_word for words in grouped for of_word in words])
             else:
-                for_text = source.for_text
-                candidates = [for_text(segment(text)) if on else [] for on, text in zip(chosen, texts, strict=True)]
+                candidates = [list(map(self._left, words, source.for_text(words))) for words in split]
             self._wordings[texts] = Wordings.of(texts, candidates)
             self._touched.saw(texts=1, words=len(self._wordings[texts].places))
         return self._wordings[texts]
+
+    def _left(self, word: str, substitutes: list[str]) -> list[str]:
+        """What the model's reader does not read as the word itself: a draw that it mends would teach nothing."""
+        read = self._reader
+        return substitutes if read is None else [other for other in substitutes if read(other).lower() != word.lower()]
+
+    def _forget(self) -> None:
+        self._wordings, self._recipes = {}, {}
+        self._shares = None if self._shares is None else {}
 
 
 def _rising(words: Sequence[Sequence[Sequence[str]]]) -> Array:

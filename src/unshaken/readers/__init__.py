@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unshaken.names import lookup
+from unshaken.names import from_spec
 from unshaken.readers.base import FILE_NAME, Reader, Readers, from_dict, saved_reader
 from unshaken.readers.known import KnownWords
 from unshaken.readers.leet import Leet
@@ -26,18 +27,18 @@ READERS: dict[str, type[Reader]] = {
 
 
 def parse(spec: str, known: KnownWords) -> Readers:
-    """The readers a command line names, `unicode,spelling`, in the order in which they read; "all" is the first four.
+    """The readers a command line names, `unicode,spelling:doubt=20`, in the order in which they read; "all" is four.
 
     Synonyms are made from a set, in Python: `Synonyms.of(substitutions, known)`.
     """
     makers: dict[str, Any] = {
         "unicode": Unicode,
-        "leet": lambda: Leet(known=known),
-        "spacing": lambda: Spacing(known=known),
-        "spelling": lambda: Spelling(known=known),
+        "leet": partial(Leet, known=known),
+        "spacing": partial(Spacing, known=known),
+        "spelling": partial(Spelling, known=known),
     }
-    names = list(makers) if spec == "all" else re.split(r"\s*[,+]\s*", spec)
-    return Readers(tuple(lookup("reader", name, makers)() for name in names))
+    specs = list(makers) if spec == "all" else re.split(r"\s*[,+]\s*(?![^,+:]*=)", spec)
+    return Readers(tuple(from_spec("reader", one, makers) for one in specs))
 
 
 def load(folder: Path | str) -> Readers | None:

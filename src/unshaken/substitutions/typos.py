@@ -92,3 +92,18 @@ def _edits(word: str, kind: str) -> Iterator[str]:
         elif kind == "key":
             for key in NEIGHBOURS.get(letter.lower(), ""):
                 yield before + (key.upper() if letter.isupper() else key) + after
+
+
+def kind_of_error(written: str, word: str) -> str | None:
+    """Which of the kinds makes `written` of `word`; None if it takes another error than those inside a word."""
+    if len(word) < 4 or (written[:1], written[-1:]) != (word[0], word[-1]):
+        return None
+    longer = len(written) - len(word)
+    if longer == 0:
+        at = [place for place, pair in enumerate(zip(written, word, strict=True)) if len(set(pair)) == 2]
+        if len(at) == 1 and written[at[0]] in NEIGHBOURS.get(word[at[0]], ""):
+            return "key"
+        crossed = len(at) == 2 and at[1] == at[0] + 1 and written[at[0] : at[1] + 1] == word[at[0] : at[1] + 1][::-1]
+        return "swap" if crossed else None
+    kind = {-1: "drop", 1: "repeat"}.get(longer)
+    return kind if kind and written in _edits(word, kind) else None
