@@ -201,7 +201,7 @@ class _Run:
             answer_share(self.victim, self.examples, self._answer_file, self.shard, resume=self.resume)
         known = {_key(run.attack, run.settings) for run in finished.attacks} if finished else set()
         for attack in () if self.is_static else self.attacks:
-            key = _key(attack.name, _plain(attack.settings()))
+            key = _key(attack.name, attack.settings())
             if key not in known:
                 start = time.perf_counter()
                 self._run(attack, self._path(key))
@@ -216,7 +216,7 @@ class _Run:
             return result
         visible = probes.visible_words(self.victim, self.examples)
         runs = {_key(run.attack, run.settings): run for run in result.attacks}
-        wanted = {_key(attack.name, _plain(attack.settings())): attack for attack in self.attacks}
+        wanted = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
         for key, attack in wanted.items():
             run = runs.get(key) or self._attack(attack, visible, key)
             runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
@@ -282,7 +282,7 @@ class _Run:
             found = gather(attack, path, self.examples, self.shard)
         return AttackRun(
             attack=attack.name,
-            settings=_plain(attack.settings()),
+            settings=json.loads(json.dumps(attack.settings())),  # as they read back, so that both compare equal
             results=tuple(found),
             seconds=self.spent.get(key, 0.0) + time.perf_counter() - start,
             truncated_swaps=probes.truncated_swaps(found, self.examples, visible),
@@ -306,12 +306,6 @@ class _Run:
         if not self.recheck or not isinstance(attack, SearchAttack) or not attack.needs_scores:
             return ()
         return probes.rechecks(attack, self.victim, self.examples, run.results, self.recheck, self.seed)
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they read back from JSON, so that fresh and loaded ones compare equal."""
-    found: dict[str, Any] = json.loads(json.dumps(settings))
-    return found
 
 
 def _key(name: str, settings: Mapping[str, Any]) -> str:
