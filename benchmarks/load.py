@@ -1,11 +1,12 @@
 """Large files on one machine: is memory flat, does the forecast hold, does a killed run end as an undisturbed one?
 
-    python benchmarks/load.py --rows 20000 --block 2000 --kills 5
+    python benchmarks/load.py --rows 1000000 --command attack
+    python benchmarks/load.py --rows 20000 --block 2000 --command evaluate
 
-A tiny model and a cheap attack, so that what is measured is the road and not the model. In one run: a file of `--rows`
-rows and one of ten times as many through `unshaken attack --block`; the peak memory of the second as a multiple of the
-first, the time that `--dry-run` predicted as a multiple of the real one, and a run that is killed at random moments,
-resumed, and compared with the undisturbed one.
+A tiny model, short texts and a cheap attack, so that what is measured is the road and not the model. In one run: what
+`--dry-run` predicts; the whole file, with the memory of the process once a second; and then the last of its blocks once
+more, killed at random moments and resumed, until the totals of all rows are there again and can be compared. The line
+at the end is JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,12 +101,12 @@ def make_words(path: Path) -> Path:
 
 
 def make_rows(path: Path, count: int) -> Path:
-    """Texts of 6 to 16 words, no two equal."""
+    """Texts of 3 to 7 words, no two equal."""
     draw = random.Random(0)
     with path.open("w") as stream:
         stream.write("text,label\n")
         for number in range(count):
-            words = [draw.choice((*ADJECTIVES, *NOUNS, *REST)) for _ in range(draw.randint(5, 15))]
+            words = [draw.choice((*ADJECTIVES, *NOUNS, *REST)) for _ in range(draw.randint(2, 6))]
             stream.write(f"{' '.join(words)} {number},{draw.randint(0, 1)}\n")
     return path
 
@@ -115,25 +117,33 @@ class Spent:
 
     seconds: float
     processor_seconds: float = 0.0
-    megabytes: float = 0.0  # at its peak
+    megabytes: tuple[float, ...] = ()  # the peak of each tenth of the time
     code: int = 0
 
 
 def run(words: list[str], log: Path, kill_after: float | None = None) -> Spent:
+    """A command to its end, or until it is killed, with a look at its memory once a second."""
     with log.open("ab") as stream:
         begin = time.perf_counter()
         process = subprocess.Popen(words, stdout=stream, stderr=stream)
-        if kill_after is not None:
-            try:
-                process.wait(kill_after)
-            except subprocess.TimeoutExpired:
+        looks = []
+        while not (found := os.wait4(process.pid, os.WNOHANG))[0]:
+            looks.append(resident(process.pid))
+            if kill_after is not None and time.perf_counter() - begin > kill_after:
                 process.send_signal(signal.SIGKILL)
-                process.wait()
-            return Spent(time.perf_counter() - begin, code=process.returncode)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    busy = used.ru_utime + used.ru_stime
-    return Spent(time.perf_counter() - begin, busy, used.ru_maxrss / 1024, process.returncode)
+            time.sleep(0.2 if len(looks) < 50 else 1.0)
+        process.returncode = os.waitstatus_to_exitcode(found[1])
+    busy = found[2].ru_utime + found[2].ru_stime
+    tenths = [looks[len(looks) * n // 10 : len(looks) * (n + 1) // 10] for n in range(10)]
+    return Spent(time.perf_counter() - begin, busy, tuple(max(part, default=0) for part in tenths), process.returncode)
+
+
+def resident(process: int) -> float:
+    """Megabytes that a process holds now."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except (OSError, IndexError):  # it has just ended
+        return 0.0
 
 
 def predicted(words: list[str], folder: Path) -> tuple[float, float]:
@@ -169,44 +179,48 @@ def counts(out: Path) -> object:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rows", type=int, default=20_000, help="of the smaller file")
-    options.add_argument("--block", type=int, default=2_000)
-    options.add_argument("--attack", default="random:samples=4")
+    options.add_argument("--rows", type=int, default=20_000)
+    options.add_argument("--block", type=int, default=20_000)
+    options.add_argument("--attack", default="random:samples=1", help="of the command `attack`")
     options.add_argument("--command", default="attack", choices=("attack", "evaluate"))
-    options.add_argument("--kills", type=int, default=5, help="of the smaller run")
+    options.add_argument("--kills", type=int, default=5)
     arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model, words, log = make_model(folder / "model"), make_words(folder / "words.json"), folder / "log"
-        substitutes = ["--substitutions", f"dictionary:path={words}"]
-
-        def command(data: Path, out: Path) -> list[str]:
-            start = [sys.executable, "-m", "unshaken", arguments.command, str(model), str(data), *substitutes]
-            options = ["--attack", arguments.attack, "--block", str(arguments.block), "--out", str(out)]
-            return [*start, *options, "--device", "cpu"]
-
-        runs = []
-        for times_more in (1, 10):
-            rows = arguments.rows * times_more
-            data = make_rows(folder / f"{times_more}.csv", rows)
-            said = predicted(command(data, folder / "nothing"), folder)
-            found = require(run(command(data, folder / f"out-{times_more}"), log), log)
-            runs.append(found)
-            print(f"{rows:,} rows: {found.seconds:.0f} s, {found.processor_seconds:.0f} s of processor time")
-            print(f"  peak memory {found.megabytes:,.0f} MB")
-            print(f"  predicted / real time: {said[0] / found.seconds:.2f}", end="")
-            print(f", by processor time {said[1] / found.processor_seconds:.2f}", flush=True)
-        print(f"peak memory, ten times the rows / once: {runs[1].megabytes / runs[0].megabytes:.2f}")
-        draw, killed, out = random.Random(1), 0, folder / "killed"
-        words_again = command(folder / "1.csv", out)
-        while killed < arguments.kills:
-            moment = draw.uniform(0.05, 0.95) * runs[0].seconds
-            killed += run([*words_again, "--resume"], log, kill_after=moment).code == -signal.SIGKILL
-            if (out / "totals.json").exists():
-                break
-        require(run([*words_again, "--resume"], log), log)
-        same = counts(out) == counts(folder / "out-1")
+        log, out = folder / "log", folder / "out"
+        data = make_rows(folder / "rows.csv", arguments.rows)
+        words = [sys.executable, "-m", "unshaken", arguments.command, str(make_model(folder / "model")), str(data)]
+        words += ["--block", str(arguments.block), "--device", "cpu", "--out", str(out)]
+        if arguments.command == "attack":
+            substitutes = f"dictionary:path={make_words(folder / 'words.json')}"
+            words += ["--attack", arguments.attack, "--substitutions", substitutes]
+        forecast = predicted(words, folder)
+        found = require(run(words, log), log)
+        print(f"{arguments.rows:,} rows: {found.seconds:.0f} s, {found.processor_seconds:.0f} s of processor time")
+        print(f"megabytes in each tenth of the time: {', '.join(f'{value:.0f}' for value in found.megabytes)}")
+        ratios = forecast[0] / found.seconds, forecast[1] / found.processor_seconds
+        print(f"predicted / real time: {ratios[0]:.2f}, by processor time {ratios[1]:.2f}", flush=True)
+        killed, same = kill_the_end(words, out, log, arguments.kills, found.seconds)
         print(f"{killed} kills, resumed: {'the same totals' if same else 'OTHER TOTALS'}")
+        facts = {"command": arguments.command, "rows": arguments.rows, "block": arguments.block, "killed": killed}
+        facts |= {"same": same, "seconds": found.seconds, "processor_seconds": found.processor_seconds}
+        facts |= {"predicted": forecast[0], "predicted_processor": forecast[1], "megabytes": found.megabytes}
+        print(json.dumps(facts))
+
+
+def kill_the_end(words: list[str], out: Path, log: Path, kills: int, seconds: float) -> tuple[int, bool]:
+    """Take the last blocks away, do them again under kills, and compare the totals of all rows."""
+    expected = counts(out)
+    (out / "totals.json").unlink()
+    blocks = sorted((out / "blocks").iterdir())
+    for block in blocks[-max(1, len(blocks) // 20) :]:
+        shutil.rmtree(block)
+    draw, killed = random.Random(1), 0
+    longest = max(seconds / 10, 30.0)
+    while killed < kills and not (out / "totals.json").exists():
+        killed += run([*words, "--resume"], log, draw.uniform(0.1, 1.0) * longest).code == -signal.SIGKILL
+    require(run([*words, "--resume"], log), log)
+    return killed, counts(out) == expected
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ sys.path += [str(ROOT / "tests" / name) for name in ("tiny", "hostile")]
 
 BEGIN, END = "<!-- endurance -->", "<!-- /endurance -->"
 FAULTS = ("traceback", "hang", "wrong", "other")
+COMMANDS: list[str] = []  # by `--commands`
 PATIENCE = 600.0  # seconds after which a command hangs
 ACTING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 PAYLOADS = (
@@ -176,6 +177,11 @@ def subjects(folder: Path) -> list[Subject]:
     ]  # fmt: skip
 
 
+def chosen(found: list[Subject]) -> list[Subject]:
+    """Those that `--commands` names; all where it names none."""
+    return [subject for subject in found if subject.name in (COMMANDS or [subject.name])]
+
+
 def _with(words: list[str], old: str, new: str) -> list[str]:
     return [new if word == old else word for word in words]
 
@@ -260,7 +266,7 @@ def kills(scale: float) -> Trials:
 
     draw = random.Random(0)
     with workspace() as folder:
-        for subject in subjects(folder):
+        for subject in chosen(subjects(folder)):
             kind = f"kills: {subject.name}"
             call(["--version"], folder)  # waits for the imports
             expected, seconds, _ = undisturbed(subject, folder)
@@ -294,7 +300,7 @@ def disks(scale: float) -> Trials:
     """A disk that is full at a random moment: one line, and after it is emptied the run goes on."""
     draw = random.Random(1)
     with workspace() as folder:
-        for subject in subjects(folder):
+        for subject in chosen(subjects(folder)):
             expected, _, whole = undisturbed(subject, folder)
             largest = max(path.stat().st_size for path in whole.rglob("*") if path.is_file())
             for number in range(max(1, round(10 * scale))):
@@ -315,7 +321,7 @@ def damage(scale: float) -> Trials:
     """One file of a finished run is bent; what is resumed ends as before, or says what is wrong."""
     draw = random.Random(2)
     with workspace() as folder:
-        for subject in [item for item in subjects(folder) if item.resume]:
+        for subject in [item for item in chosen(subjects(folder)) if item.resume]:
             expected, _, whole = undisturbed(subject, folder)
             files = sorted(path for path in whole.rglob("*") if path.is_file() and path.name != ".lock")
             for number in range(max(1, round(20 * scale))):
@@ -590,6 +596,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all where none")
     options.add_argument("--scale", type=float, default=1.0, help="share of the trials")
+    options.add_argument("--commands", default="", help="of kills, disks and damage: train,attack; all where none")
     options.add_argument("--out", type=Path, default=Path("endurance.jsonl"))
     options.add_argument(
         "--record", type=Path, metavar="PAGE", help="only count --out, and write the table into a page"
@@ -600,6 +607,7 @@ def main() -> None:
     if arguments.record:
         record(arguments.record, table(arguments.out)[0])
         return
+    COMMANDS.extend(filter(None, arguments.commands.split(",")))
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     commit = measured_commit()
     with arguments.out.open("a") as stream:

@@ -20,6 +20,7 @@ from unshaken.names import nearest
 T = TypeVar("T")
 
 DEEPEST = 32
+PLAIN = frozenset({str, int, float, bool, types.NoneType})
 LARGEST = 2**63  # beyond it no count or measurement lies, and sums of them overflow
 
 
@@ -49,10 +50,18 @@ def _finite(digits: str) -> float:
     return value if math.isfinite(value) else _refuse(digits)
 
 
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Of a dataclass; none of any other type."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+
+
 def encode(value: Any) -> Any:
     """The JSON form of a value; dataclasses become objects and tuples become lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if type(value) in PLAIN:  # nearly all values of a large report: asked first
+        return value
+    if names := _field_names(type(value)):
+        return {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, collections.abc.Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -102,9 +102,9 @@ def test_a_bent_tally_is_refused(file: Path, tmp_path: Path) -> None:
 
 
 def test_drawn_rows_are_of_all_blocks_and_do_not_depend_on_their_size(file: Path) -> None:
-    some, total = drawn(load_blocks(file, 7), seed=0, count=12)
-    same, _ = drawn(load_blocks(file, 50), seed=0, count=12)
-    assert total == 50
+    some, *counted = drawn(load_blocks(file, 7), seed=0, count=12)
+    same, *whole = drawn(load_blocks(file, 50), seed=0, count=12)
+    assert (counted, whole) == ([50, 8], [50, 1])  # rows and blocks
     assert list(some) == list(same)
     assert len({row.id for row in some}) == 12
     assert any(int(row.id.removeprefix("test/")) > 30 for row in some)
@@ -135,9 +135,11 @@ def test_the_forecast_is_a_line_through_the_measurements() -> None:
     import numpy as np
 
     counts = np.array([256.0, 512.0, 1024.0])
-    assert _drawn_on(counts, 2 + 0.01 * counts, 100_000) == pytest.approx(1002)
-    assert _drawn_on(counts[-1:], np.array([10.0]), 2048) == pytest.approx(20)
-    assert _drawn_on(counts, np.array([3.0, 2.0, 1.0]), 2048) == pytest.approx(2)  # noise: no time runs backwards
+    assert _drawn_on(counts, 2 + 0.01 * counts, 100_000, 1) == pytest.approx(1002)
+    assert _drawn_on(counts, 2 + 0.01 * counts, 100_000, 50) == pytest.approx(1100)  # every block begins anew
+    assert _drawn_on(counts[-1:], np.array([10.0]), 2048, 1) == pytest.approx(20)
+    assert _drawn_on(counts, np.array([3.0, 2.0, 1.0]), 2048, 1) == pytest.approx(2)  # noise: no time runs backwards
+    assert _drawn_on(counts, 0.01 * counts - 2, 102_400, 50) == pytest.approx(824)  # nor does one begin below nothing
 
 
 def test_commands(unshaken, refused, tiny, file: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ class ResultsFile:
 
     def append(self, result: AttackResult) -> None:
         self._has_news = True
-        self._write(json_line(asdict(result)))
+        self._write(json_line(vars(result)))
 
     def _write(self, line: str) -> None:
         data = line.encode()

@@ -74,6 +74,6 @@ def print_forecast(
     from unshaken.evaluation.forecast import drawn, forecast
 
     for blocks in sets:
-        sample, rows = drawn(blocks, seed)
-        found = forecast(victims, sample, attacks, rows=rows, seed=seed, recheck=recheck, views=views)
+        sample, rows, number = drawn(blocks, seed)
+        found = forecast(victims, sample, attacks, rows=rows, blocks=number, seed=seed, recheck=recheck, views=views)
         Console().print(f"{sample.name}: {found}", markup=False, highlight=False, soft_wrap=True)

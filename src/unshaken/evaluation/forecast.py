@@ -63,6 +63,7 @@ def forecast(
     attacks: Sequence[Attack],
     *,
     rows: int,
+    blocks: int = 1,
     seed: int = 0,
     recheck: int = 0,
     views: Callable[[Report, Path], Any] | None = None,
@@ -75,6 +76,7 @@ def forecast(
     Args:
         sample: Rows in a random order, as `drawn` gives them; no more than needed are used.
         rows: How many the run has.
+        blocks: How many evaluations they are: each begins anew.
         seed: As for `evaluate`.
         recheck: The same.
         views: What is written besides the results, where a run writes more.
@@ -102,8 +104,8 @@ def forecast(
     counts, times, busy, sizes = (np.array(values, float) for values in zip(*points[1:][-3:], strict=True))
     return Forecast(
         rows=rows,
-        seconds=_drawn_on(counts, times, rows),
-        processor_seconds=_drawn_on(counts, busy, rows),
+        seconds=_drawn_on(counts, times, rows, blocks),
+        processor_seconds=_drawn_on(counts, busy, rows, blocks),
         bytes=int(sizes[-1] / counts[-1] * rows),
         measured_rows=sum(point[0] for point in points),
         measured_seconds=sum(point[1] for point in points),
@@ -111,23 +113,23 @@ def forecast(
     )
 
 
-def drawn(blocks: Iterable[Examples], seed: int, count: int = POOL) -> tuple[Examples, int]:
-    """`count` rows of all blocks in a random order, drawn as they pass by, and how many rows there are."""
+def drawn(blocks: Iterable[Examples], seed: int, count: int = POOL) -> tuple[Examples, int, int]:
+    """`count` rows of all blocks in a random order, drawn as they pass by, and how many rows and blocks there are."""
     kept: list[Example] = []
-    total, first = 0, None
+    total, number, first = 0, 0, None
     for block in blocks:
         first = first or block
-        total += len(block)
+        total, number = total + len(block), number + 1
         kept = heapq.nsmallest(count, [*kept, *block], key=lambda row: rank(row.id, seed))
     if first is None:
         raise UnshakenError("no examples to evaluate on")
-    return first.with_rows(kept), total
+    return first.with_rows(kept), total, number
 
 
-def _drawn_on(counts: np.ndarray, times: np.ndarray, rows: int) -> float:
-    """The line through the measurements; through the last one and nothing where it would fall."""
+def _drawn_on(counts: np.ndarray, times: np.ndarray, rows: int, blocks: int) -> float:
+    """The line through the measurements; through the last one and nothing where it would fall or begin below it."""
     if len(counts) > 1:
         slope, offset = np.polyfit(counts, times, 1)
-        if slope > 0:
-            return float(max(offset, 0.0) + slope * rows)
+        if slope > 0 and offset >= 0:
+            return float(offset * blocks + slope * rows)
     return float(times[-1] / counts[-1] * rows)
