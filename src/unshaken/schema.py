@@ -58,9 +58,10 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 def encode(value: Any) -> Any:
     """The JSON form of a value; dataclasses become objects and tuples become lists."""
-    if type(value) in PLAIN:  # nearly all values of a large report: asked first
+    kind: Any = type(value)
+    if kind in PLAIN:  # nearly all values of a large report: asked first
         return value
-    if names := _field_names(type(value)):
+    if names := _field_names(kind):
         return {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, collections.abc.Mapping):
         return {str(key): encode(item) for key, item in value.items()}
