@@ -54,12 +54,12 @@ def reproduce(
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the trained models.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs, and stop.")] = False,
 ) -> None:
-    """Run the trainings and attacks behind tables and figures, and print paper and ours side by side.
+    """Run the tables and figures of the papers again.
 
-    Every finished step is kept, and a run belongs to its settings: the same command continues where it was stopped, and
-    recipes that share a training share it.
+    Prints the paper's numbers and ours side by side. Every finished step is kept, and a run belongs to its settings:
+    the same command continues where it was stopped, and recipes that need the same training run share it.
     """
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.files import locked
     from unshaken.processes import Shard
     from unshaken_experiments import Workspace, execute_all, load_recipe, plan, tidy, unfinished
@@ -110,7 +110,7 @@ def reproduce(
         _print_results(recipes, name, options, workspace, console)
     left = unfinished(jobs, workspace)
     if left:
-        console.print(f"unfinished trainings: {len(left)}; the same command goes on with them", style="yellow")
+        console.print(f"unfinished training runs: {len(left)}; the same command continues them", style="yellow")
         raise typer.Exit(1)
 
 
@@ -133,7 +133,7 @@ def _wait_for_others(jobs: list[Job], begun: dict[Run, float], workspace: Worksp
             return
         if len(open_) != told:
             told = len(open_)
-            console.print(f"waiting for {told} trainings of other processes", style="dim")
+            console.print(f"waiting for {told} training runs of other processes", style="dim")
         time.sleep(1)
 
 
@@ -185,7 +185,7 @@ def _print_plan(jobs: list[Job], todo: list[Job], workspace: Workspace, console:
 
     with console.status("timing the encoder on this machine"):
         found = estimate(todo, workspace)
-    table = Table(title=f"{len(jobs)} trainings, {len(jobs) - len(todo)} of them finished", title_justify="left")
+    table = Table(title=f"{len(jobs)} training runs, {len(jobs) - len(todo)} of them finished", title_justify="left")
     for heading in ("training", "runs", "rows x epochs", "plain passes", "attacked", "queries", "seconds"):
         table.add_column(heading, justify="left" if heading == "training" else "right")
     for line in found.lines:

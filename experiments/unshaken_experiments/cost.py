@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.forecast import queries_to_the_end
 from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_rows
 from unshaken_experiments.runs import Measure, Run, Settings
 from unshaken_experiments.schedule import Job
@@ -122,18 +123,6 @@ def _questions(measure: Measure, run: Run, workspace: Workspace) -> tuple[int, f
     attack = attack_of(measure.attack, measure.substitutions, workspace.data)
     words, choices = _space(attack, rows.sample(SAMPLE).texts)
     return len(rows), queries_to_the_end(attack, words, choices) * len(rows)
-
-
-def queries_to_the_end(attack: Any, words: float, choices: float) -> float:
-    """Of a search that finds nothing in a text of so many swappable words and swaps; see docs/how-to/scaling.md."""
-    from unshaken.attacks import Beam, Genetic
-
-    if isinstance(attack, Genetic):
-        born = attack.population + attack.generations * (attack.population - 1)
-        return 1 + born * (choices / max(words, 1) + 1)
-    if isinstance(attack, Beam):  # all swaps of the words that are left, for each word
-        return 1 + attack.width * choices * (words + 1) / 2
-    return 1 + 2 * words + choices  # PWWS: each word blotted out, each swap, each prefix of the order
 
 
 def _space(attack: Any, texts: Sequence[tuple[str, ...]]) -> tuple[float, float]:

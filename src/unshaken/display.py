@@ -6,15 +6,8 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TextIO
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console as RichConsole
-from rich.console import ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
 
 # Controls but for tab and line feed, what turns the direction of writing, separators of lines, halves of pairs.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -72,21 +65,6 @@ def note(text: str, *, kind: str = "note", file: TextIO | None = None) -> None:
     print(f"{kind}: {line}", file=file or sys.stderr, flush=True)
 
 
-def terminal_table(
-    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str] = (), **options: Any
-) -> Table:
-    """A table of texts and numbers: the first column and those named in `left` to the left, the others to the right.
-
-    Cells are text, whatever they hold: rich reads no markup in them. Options are those of `rich.table.Table`.
-    """
-    table = Table(**{"title": Text(visible(title)), "title_justify": "left", "box": SIMPLE_HEAD, **options})
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number == 0 or heading in left else "right")
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    return table
-
-
 class _ShownRecord(logging.LogRecord):
     def getMessage(self) -> str:  # noqa: N802
         return visible(super().getMessage())
@@ -109,11 +87,3 @@ def spreadsheet_cell(value: Any) -> Any:
     if value is None:
         return ""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-
-
-class Console(RichConsole):
-    """A terminal in which texts, names and labels are shown and never obeyed: only rich itself moves the cursor."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=visible(segment.text))

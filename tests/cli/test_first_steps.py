@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -205,3 +207,36 @@ def test_the_filter_refuses_what_the_encoder_finds_different():
     swaps = [{1: "movie"}, {3: "children"}, {3: "fries"}]
     kept = alike(LEAST).check([Candidate(original=words, swaps=swap) for swap in swaps])
     assert kept == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["attack", "reviews.csv", "m"], "reviews.csv is a file of data where the model goes"),
+        (["scan", "minilm", "sst2"], "unshaken train DATA --model minilm"),
+        (["train", "--task", "sst2", "--bf16", "--fp16"], "--bf16 and --fp16 exclude each other"),
+    ],
+)
+def test_what_is_in_the_wrong_place_is_answered_before_torch_is_imported(words, answer):
+    program = (
+        f"import atexit, sys; sys.argv = {['unshaken', *words]}\n"
+        "atexit.register(lambda: print('torch' in sys.modules))\n"
+        "from unshaken.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (2, "False")
+    assert answer in done.stderr
+
+
+def test_a_run_says_how_long_it_may_take_and_how_fast_it_was(unshaken, tiny, tmp_path, write_rows):
+    words = ("good", "bad", "fine", "poor", "great", "dull")
+    rows = [(f"a {word} film", str(number % 2)) for number, word in enumerate(words)]
+    data = write_rows(tmp_path / "rows.csv", ("text", "label"), *rows)
+    swaps = tmp_path / "swaps.json"
+    swaps.write_text(json.dumps({"film": ["movie", "picture", "show"]}))
+    options = ["--substitutions", f"dictionary:{swaps}", "--out", tmp_path / "out", "--device", "cpu"]
+    code, out, err = unshaken("attack", tiny, data, *options)
+    assert code == 0, err
+    # one word with three swaps: the clean text, the word blotted out, three swaps, one text on the way; six examples
+    assert "pwws on 6 examples of rows/test: at most about 36 questions" in err
+    assert "per second" in out

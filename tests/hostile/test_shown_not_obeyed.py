@@ -24,7 +24,8 @@ from unshaken import Victim
 from unshaken.attacks import AttackResults
 from unshaken.cli import main
 from unshaken.cli.attack import coloured_diff
-from unshaken.display import Console, spreadsheet_cell, visible
+from unshaken.console import Console
+from unshaken.display import spreadsheet_cell, visible
 from unshaken.reports import Report
 from unshaken.reports.model_card import model_card
 from unshaken.reports.views import csv_text, escape_latex, escape_markdown, latex, markdown

@@ -117,6 +117,25 @@ def test_events_and_mistakes(ground: Playground) -> None:
         Playground({})
 
 
+def test_a_model_that_fails_on_the_way_is_told_of() -> None:
+    asked: list[str] = []
+
+    def fails(texts: list[str]) -> list[list[float]]:
+        asked.extend(texts)
+        if len(asked) > 2:
+            raise RuntimeError("the wire was cut")
+        return [[0.1, 0.9]] * len(texts)
+
+    victim = Victim.from_callable(fails, label_names=("negative", "positive"))
+    with Playground({"fails": victim}) as found:
+        threading.Thread(target=found.serve, daemon=True).start()
+        _, body = get(found.url.replace("/?", "/attack?") + "&model=fails&attack=greedy&text=a+good+film")
+        found.server.shutdown()
+    last = json.loads(body.splitlines()[-2].removeprefix("data: "))
+    assert last["kind"] == "error"
+    assert "the wire was cut" in last["message"]
+
+
 # --------------------------------------------------------------------------------------------------- in a browser
 
 

@@ -125,8 +125,8 @@ def test_the_page_shows_differences_once_there_are_runs(tmp_path: Path) -> None:
         "RIFT: the hull, with the teacher": "+25.0",
         "RIFT: the teacher, on the hull": "+5.0",
         "RIFT: both": "+30.0",
-        "SWAP, M 4, less RIFT as it was": "+35.0",
-        "SWAP, M 4, less RIFT": "+5.0",
+        "SWAP, M 4, minus RIFT as it was": "+35.0",
+        "SWAP, M 4, minus RIFT": "+5.0",
         "ASCC: the hull": "+0.0 [+0.0, +0.0]",
     }
     for name, value in expected.items():

@@ -7,10 +7,11 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from unshaken import Connection, Victim, connect
 from unshaken.attacks import PWWS, Genetic, Greedy, SearchAttack, TextFooler
+from unshaken.evaluation.forecast import queries_to_the_end
 from unshaken.examples import Example, Examples
 from unshaken.solvers import Anderson, GradientDescent
 from unshaken.substitutions import Dictionary
-from unshaken_experiments.cost import cost_factors, queries_to_the_end
+from unshaken_experiments.cost import cost_factors
 from unshaken_experiments.flops import count_gflops, count_parameters
 from unshaken_experiments.runs import make_settings
 

@@ -63,14 +63,14 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
         "--workers",
         "2",
     ]
-    assert call(*command, "--out", str(tmp_path / "out")).startswith("4 trainings")  # two methods, two seeds
+    assert call(*command, "--out", str(tmp_path / "out")).startswith("4 training runs")  # two methods, two seeds
     assert "small.jsonl: 4 of 4 planned runs" in call("results.py", "collect", str(tmp_path / "out"))
     kept = [json.loads(line) for line in (workspace / "reproduce" / "small.jsonl").read_text().splitlines()]
     assert [outcome["error"] for outcome in kept] == [None] * 4
     plain = [outcome for outcome in kept if outcome["run"]["settings"]["defence"] == "standard"]
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
     assert all(outcome["training"]["group_by_length"] for outcome in kept)
-    assert call(*command, "--out", str(tmp_path / "other")).strip() == "0 trainings"
+    assert call(*command, "--out", str(tmp_path / "other")).strip() == "0 training runs"
 
 
 def try_once(run: Run, measures: Sequence[Measure], workspace: Workspace) -> Outcome:

@@ -463,7 +463,7 @@ def test_reproduce_from_the_command_line(world: Path, tmp_path: Path) -> None:
     run = CliRunner()
     planned = run.invoke(app, ["reproduce", *fixed, "--out", str(tmp_path / "out"), "--dry-run"])
     assert planned.exit_code == 0, planned.output
-    assert "2 trainings, 0 of them finished" in planned.output
+    assert "2 training runs, 0 of them finished" in planned.output
     assert not (tmp_path / "out").exists()
     done = run.invoke(app, ["reproduce", *fixed, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
@@ -511,7 +511,7 @@ def test_waiting_is_not_ended_by_the_error_of_an_earlier_command(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leader of several processes: a run that failed before is being done again by another process."""
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken_experiments.command import _wait_for_others, _written
 
     job = plan([load_recipe(world / "small.toml")], "tiny")[0]

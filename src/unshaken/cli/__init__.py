@@ -1,4 +1,4 @@
-"""The command line: one file a command. Heavy imports wait inside the commands, so that `--help` answers at once."""
+"""The command line: one file per command. Heavy imports wait inside the commands, so that `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ app = typer.Typer(
     help="Fine-tune text classifiers that hold under attack, and prove it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # boxes around the help cost more time than everything else in it
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def _with_a_word_at_the_end(command: Callable[..., None]) -> Callable[..., None]:
-    """Ctrl-C says how to go on, where a command can."""
+    """Ctrl-C says how to go on, if a command can."""
 
     @functools.wraps(command)
     def called(*words: Any, **options: Any) -> None:

@@ -57,7 +57,7 @@ def attack(
         str, typer.Option(help="ray: over the nodes of a Ray cluster, for data in files; Parquet files in --out.")
     ] = "here",
     actors: Annotated[
-        int | None, typer.Option(min=1, help="With --engine ray: how many work side by side; one a GPU if not given.")
+        int | None, typer.Option(min=1, help="With --engine ray: how many work side by side; one per GPU if not given.")
     ] = None,
     show: Annotated[
         int, typer.Option(min=0, help="How many adversarial texts to print for each attack, the most faithful.")
@@ -76,7 +76,8 @@ def attack(
 
     from unshaken.attacks import SearchAttack, Victim
     from unshaken.attacks.faithfulness import ENCODER, by_faithfulness, keeping_meaning
-    from unshaken.display import Console, note
+    from unshaken.console import Console
+    from unshaken.display import duration, note
     from unshaken.errors import UnshakenError
     from unshaken.evaluation import evaluate
     from unshaken.files import locked
@@ -120,6 +121,8 @@ def attack(
         if dry_run:
             large.print_forecast([victim], [[rows] for rows in sets.values()], attacks, seed=seed, views=_save_views)
             return
+        if shard.leads:
+            large.print_outlook([victim], sets.values(), attacks)
         named = victim if names is None else {names[0]: victim}
         report = evaluate(named, sets, attacks, out=out, resume=resume, seed=seed, progress=progress, shard=shard)
         if not shard.leads:
@@ -133,7 +136,9 @@ def attack(
     runs = [run for evaluation in report.evaluations for run in evaluation.attacks]
     asked, seconds = sum(row.rows for run in runs for row in run.results), sum(run.seconds for run in runs)
     if seconds:
-        console.print(f"{asked:,} texts asked about in {seconds:.0f} s, {asked / seconds:,.0f} a second", markup=False)
+        console.print(
+            f"{asked:,} texts answered in {duration(seconds)}, {asked / seconds:,.0f} per second", markup=False
+        )
     console.print(f"Results: {out}\nReport: {page}", markup=False, soft_wrap=True)
 
 
@@ -147,7 +152,7 @@ def _on_ray(
     **how: Any,
 ) -> None:
     from unshaken.attacks.ray_engine import Columns, ray_attack, read_parts
-    from unshaken.display import Console
+    from unshaken.console import Console
 
     columns = Columns(texts=tuple(text_columns or ("text",)), label=label_column or "label")
     for name, item in zip(file_names([item.name for item in attacks]), attacks, strict=True):

@@ -24,14 +24,15 @@ def augment(
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Texts drawn from the file.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the texts drawn and of the copies.")] = 0,
 ) -> None:
-    """Write perturbed copies of texts: other words for the same thing, or typing errors, drawn at random.
+    """Write perturbed copies of texts, without a model.
 
-    No model is asked, so these are not adversarial: `unshaken attack` finds those.
+    Other words for the same thing, or typing errors, are drawn at random. No model is asked, so these are not
+    adversarial: `unshaken attack` finds those.
     """
     from unshaken.attacks.augmenting import augment as copies_of
     from unshaken.attacks.constraints import CONSTRAINTS
     from unshaken.attacks.results import json_line
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.files import atomic_writer
     from unshaken.names import from_spec
     from unshaken.substitutions import SUBSTITUTIONS

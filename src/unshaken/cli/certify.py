@@ -37,16 +37,16 @@ def certify(
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
-    """Prove how many right answers stay right, whatever an attacker changes.
+    """Prove how many right answers no attacker can change.
 
     The proof is about the majority over many random changes of each text, not about single answers of the model.
-    A certified accuracy is a lower bound; accuracy under attack is an upper one. They belong into columns of their own.
+    A certified accuracy is a lower bound; accuracy under attack is an upper one. Keep them in separate columns.
     """
     task = options.one_task(data_or_task, task, f"certify {model}")
     options.require_files(task)
     options.require_models(model)
     from unshaken.cli.evaluate import load_sets
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.files import locked, write_json
     from unshaken.schema import encode
     from unshaken.victims import Victim
@@ -86,7 +86,7 @@ def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -
 
 def certified_table(data: str, found: list[Certified], radii: list[int]) -> Table:
     """Certified accuracy by the number of changed words."""
-    from unshaken.display import terminal_table
+    from unshaken.console import terminal_table
 
     headings = ("certificate", "n", "abstains", *(f"{own} words" for own in radii), "any words")
     rows = []

@@ -11,7 +11,7 @@ import typer
 def cite(
     runs: Annotated[list[Path], typer.Argument(help="Folders or report.json files of runs, or folders of models.")],
 ) -> None:
-    """Print the BibTeX of every attack, defence and connection that was used."""
+    """Print the BibTeX of every method that a run used."""
     from unshaken.errors import UnshakenError
     from unshaken.evaluation import Report, TrainingRecord, citations
 

@@ -40,11 +40,14 @@ def demo(
     fast: Annotated[bool, typer.Option("--fast", help="A much smaller run, to see that everything works.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
 ) -> None:
-    """Fine-tune MiniLM on film reviews, break it, harden it in four ways, and compare. Nothing is downloaded."""
+    """Fine-tune MiniLM on film reviews, break it, and harden it.
+
+    Four hardened models stand against the plain one on the same reviews. Nothing is downloaded.
+    """
     import transformers
 
     from unshaken import Victim
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.evaluation import merge
     from unshaken.reports.model_card import save_model_card
     from unshaken.training.fine_tuning import MINILM
@@ -75,18 +78,22 @@ def demo(
     for run in runs.values():
         save_model_card(run.folder, run.record, report)
     stage.console.print(_table(report))
-    stage.console.print(sentence(report), markup=False)
+    stage.console.print(sentence(report), markup=False, soft_wrap=True)
     stage.console.print(f"Report: {page.resolve().as_uri()}", markup=False, soft_wrap=True)
+    models = " ".join(str(out / name) for name in ("plain", "hardened"))
+    stage.console.print(f"Break a sentence of your own: unshaken play {models}", markup=False, soft_wrap=True)
 
 
 class _Stages:
-    """One line a stage, with the time since the start, on a terminal and off it."""
+    """One line per stage, with the time since the start, on a terminal and off it."""
 
     def __init__(self, console: Any) -> None:
         self.console, self.start = console, time.perf_counter()
 
     def say(self, what: str) -> None:
-        self.console.print(f"{time.perf_counter() - self.start:4.0f} s  {what}", markup=False, highlight=False)
+        self.console.print(
+            f"{time.perf_counter() - self.start:4.0f} s  {what}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _make_room(out: Path) -> None:
@@ -214,8 +221,8 @@ def _show_broken(victim: Any, test: Examples, console: Any, wanted: int = 3) -> 
 
 
 def _table(report: Report) -> Any:
-    """One row a model: clean accuracy and accuracy under attack, on the same rows."""
-    from unshaken.display import terminal_table
+    """One row per model: clean accuracy and accuracy under attack, on the same rows."""
+    from unshaken.console import terminal_table
 
     total = len(report.evaluations[0].predictions)
     rows = [

@@ -41,7 +41,9 @@ def detect(
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
-    """Flag texts on which the model and a vote over their rewordings disagree, and attack both together.
+    """Flag suspicious texts, and attack the detector as well.
+
+    A text is suspicious if the model and a vote over its rewordings disagree.
 
     The last line is the one to report: texts that flip the answer and are not flagged, by an attack that knows both.
     """
@@ -50,9 +52,9 @@ def detect(
     options.require_models(model)
     from unshaken.attacks.base import SearchAttack
     from unshaken.cli.evaluate import load_sets, parse_attacks
+    from unshaken.console import Console
     from unshaken.detection import Agreement
     from unshaken.detection import detect as run
-    from unshaken.display import Console
     from unshaken.files import locked, write_json
     from unshaken.schema import encode
     from unshaken.victims import Victim, Vote
@@ -78,7 +80,7 @@ def detect(
 
 def detection_table(data: str, attack: str, found: Detection) -> Table:
     """The numbers, from what a detector promises to what it keeps."""
-    from unshaken.display import terminal_table
+    from unshaken.console import terminal_table
 
     def percent(share: float | None) -> str:
         return "none fooled" if share is None else f"{100 * share:.1f}"

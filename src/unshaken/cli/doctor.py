@@ -31,7 +31,10 @@ def doctor(
     out: Annotated[Path | None, typer.Option(help="Folder for figures and the numbers as JSON.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
 ) -> None:
-    """Examine a model: residuals, spectrum and perturbation growth by layer; gradients, noise, cost, what to use."""
+    """Examine the layers of a model, and recommend a solver.
+
+    Measures residuals, spectrum and perturbation growth by layer, gradients, noise and cost.
+    """
     from unshaken.connections import Connection, check
     from unshaken.connections.quality import gradient_quality, noise
     from unshaken.connections.stability import (
@@ -41,7 +44,7 @@ def doctor(
         residual_curves,
         rightmost_eigenvalues,
     )
-    from unshaken.display import Console, terminal_table
+    from unshaken.console import Console, terminal_table
     from unshaken.solvers import GradientDescent
     from unshaken.training.fine_tuning import ensure_padding
 
@@ -115,7 +118,7 @@ def _load(name: str) -> tuple[Any, Any]:
 
 def _noise_table(noises: dict[str, float]) -> Any:
     """Largest difference of a logit, each text alone against all in one batch, and whether it is more than rounding."""
-    from unshaken.display import terminal_table
+    from unshaken.console import terminal_table
 
     title = "Noise: texts alone and in a batch, largest difference of logits"
     rows = [
@@ -126,7 +129,7 @@ def _noise_table(noises: dict[str, float]) -> Any:
 
 def _gradient_table(qualities: list[GradientQuality]) -> Any:
     """Cosines with a converged backward solve."""
-    from unshaken.display import terminal_table
+    from unshaken.console import terminal_table
 
     title = "Gradients, Anderson 3: cosine\nwith a converged backward solve"
     rows = [(row.mode, f"{row.weights:.2f}", f"{row.words:.2f}") for row in qualities]
@@ -135,7 +138,7 @@ def _gradient_table(qualities: list[GradientQuality]) -> Any:
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float], rightmost: dict[str, float]) -> Any:
     """Worst residual of each layer or sub-layer, for the settings people use."""
-    from unshaken.display import terminal_table
+    from unshaken.console import terminal_table
 
     columns = [
         ("gradient-descent", 5, "GD\nT=5"),

@@ -51,7 +51,7 @@ def evaluate(
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
-    """Measure models on clean and attacked examples, side by side, and write a report.
+    """Compare models, clean and under attack, and write a report.
 
     Under torchrun or accelerate launch the examples are shared between the processes.
     """
@@ -63,7 +63,7 @@ def evaluate(
     names = options.model_names(called, len(models), block)
     if block is not None and calibrate:
         raise UnshakenError("--calibrate fits one temperature to all examples; leave out --block")
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
     from unshaken.processes import Shard
@@ -102,6 +102,8 @@ def evaluate(
                 views=_save_page,
             )
             return
+        if shard.leads:
+            large.print_outlook(victims, examples.values(), attacks)
         report = run(
             victims if names is None else dict(zip(names, victims, strict=True)),
             examples,

@@ -32,9 +32,13 @@ def harden(
     resume: options.Resume = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present.")] = False,
 ) -> None:
-    """Smoothed vocabulary, readers and SWAP with good defaults; then both models under every source at once."""
+    """Fine-tune a model that holds; compare it with a plain one.
+
+    The hardened model has a smoothed vocabulary, readers and SWAP, with good defaults. Both models are then attacked
+    with every source at once.
+    """
     options.require_files(file)
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.files import locked
     from unshaken.reports.model_card import save_model_card
     from unshaken.substitutions import parse_substitutions

@@ -1,4 +1,4 @@
-"""What `attack` and `evaluate` do with large files: a block at a time, and a forecast of what that will take."""
+"""What `attack` and `evaluate` say of time before they spend it, and what they do with large files: block by block."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_blocks(
     victims: Sequence[Victim], blocks: Iterable[Examples], attacks: Sequence[Attack], out: Path, **options: Any
 ) -> None:
     """Evaluate block by block, and print what all came to."""
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.evaluation import evaluate_blocks
 
     found = evaluate_blocks(list(victims), blocks, list(attacks), out=out, **options)
@@ -54,6 +54,17 @@ def run_blocks(
         console = Console()
         console.print(found)
         console.print(f"Results: {out / 'blocks'}\nTotals: {out / 'totals.json'}", markup=False, soft_wrap=True)
+
+
+def print_outlook(victims: Sequence[Victim], sets: Iterable[Examples], attacks: Sequence[Attack]) -> None:
+    """A line for each set on how long attacks on the first victim take at most."""
+    from unshaken.display import note
+    from unshaken.evaluation.forecast import outlook
+
+    for rows in sets:
+        line = outlook(victims[0], rows, attacks)
+        if line:
+            note(line if len(victims) == 1 else f"{line} (the first of {len(victims)} models)")
 
 
 def print_forecast(
@@ -70,7 +81,7 @@ def print_forecast(
     Args:
         sets: Each as its blocks.
     """
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.evaluation.forecast import drawn, forecast
 
     for blocks in sets:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unshaken.victims.base import Victim
 
 leaderboard = typer.Typer(
-    name="leaderboard", help="A robustness leaderboard whose entries anyone can check and break.", no_args_is_help=True
+    name="leaderboard", help="Score models, and check and break what others claim.", no_args_is_help=True
 )
 
 Models = Annotated[list[str], typer.Argument(help="Model folders of one method, one per training seed.")]
@@ -49,7 +49,7 @@ def score(
     device: Device = None,
 ) -> None:
     """Run a track's whole suite on a method's models and write the entry to OUT/entry.json."""
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.files import write_json
     from unshaken.leaderboard import Track, score
     from unshaken.schema import encode
@@ -78,7 +78,7 @@ def score(
 @leaderboard.command()
 def submit(entry: File, board: Annotated[Path, typer.Argument(help="Folder of the board's entries.")]) -> None:
     """Add a scored entry to a board. Entries are never written over."""
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.leaderboard import read_entry, submit
 
     Console().print(f"Entry: {submit(read_entry(entry), board)}", markup=False)
@@ -96,7 +96,7 @@ def verify(
     device: Device = None,
 ) -> None:
     """Attack a part again, and refuse claims outside the interval of what comes out (exit code 1)."""
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.leaderboard import read_entry, verify
 
     claimed, console = read_entry(entry), Console()
@@ -124,7 +124,7 @@ def break_entry(
     """Check a text that fools an entry by one forward pass, and put it on record."""
     from dataclasses import asdict
 
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.leaderboard import check_break, read_entry
     from unshaken.leaderboard.entry import append_break
 
@@ -140,7 +140,7 @@ def build(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("out/leaderboard.html"),
 ) -> None:
     """Write the board as one static page."""
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.leaderboard import read_entries
     from unshaken.leaderboard.page import build
 

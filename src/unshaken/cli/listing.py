@@ -28,12 +28,15 @@ def list_names(
     kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; the kinds if none is given.")] = None,
     name: Annotated[str | None, typer.Argument(help="One of that kind, to see its options.")] = None,
 ) -> None:
-    """List every attack, defence, solver, task or other name, with its first line of documentation, or its options."""
+    """List attacks, defences, tasks and all other names.
+
+    Each comes with the first line of its documentation; a name by itself with its options.
+    """
     import importlib
 
     from rich.table import Table
 
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.names import GROUPS, installed, lookup
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

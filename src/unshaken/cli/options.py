@@ -13,6 +13,7 @@ from unshaken.errors import UnshakenError
 if TYPE_CHECKING:
     from unshaken.victims import Victim
 
+ENCODER = "minilm"  # the model of the demo extra, which is trained and not attacked
 DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of tasks.readers.FORMATS
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU if none is given.")]
@@ -28,16 +29,18 @@ TextColumn = Annotated[
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column of a file; the one trained on if not given.")]
 Names = Annotated[
-    list[str] | None, typer.Option("--name", help="What the report calls the models, in their order: plain,hardened.")
+    list[str] | None, typer.Option("--name", help="What the report calls the models, in order: plain,hardened.")
 ]
 Substitutes = Annotated[str | None, typer.Option("--substitutions", help="wordnet, dictionary:FILE; or several.")]
 Similarity = Annotated[
     float | None,
     typer.Option(
-        min=0, max=1, help="How alike WordNet's swaps must leave a text; 0.8 if the encoder of `demo` is there; 0: any."
+        min=0,
+        max=1,
+        help="Least similarity of a text after WordNet's swaps; 0.8 if the extra `demo` is installed; 0: any.",
     ),
 ]
-Votes = Annotated[int, typer.Option("--vote", min=0, help="Average over so many rewordings of each text; 0: none.")]
+Votes = Annotated[int, typer.Option("--vote", min=0, help="Average over this many rewordings of each text; 0: none.")]
 VoteRate = Annotated[
     float, typer.Option(min=0.01, max=1, help="The share of words that a rewording of --vote changes.")
 ]
@@ -46,9 +49,11 @@ VoteSubstitutes = Annotated[
     typer.Option("--vote-substitutions", help="What --vote rewords by; --substitutions if none is given."),
 ]
 Block = Annotated[
-    int | None, typer.Option(min=1, help="Rows of a file at a time, such as 20000: memory is that of one block.")
+    int | None, typer.Option(min=1, help="Read the file this many rows at a time, such as 20000, to bound memory.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Measure a sample and say what the run will take; no results.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Measure a sample and estimate the run's time; writes no results.")
+]
 Results = Annotated[Path, typer.Option(help="Folder for the results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")]
 TaskOption = Annotated[
@@ -106,6 +111,12 @@ def require_models(*names: str) -> None:
     from unshaken.pretrained import locate
 
     for name in names:
+        if Path(name).suffix.lower() in DATA_ENDINGS and not Path(name).is_dir():
+            raise UnshakenError(f"{name} is a file of data where the model goes; the model comes first, then the data")
+        if name == ENCODER and not Path(name).exists():
+            raise UnshakenError(
+                f"{name} is an encoder that answers nothing yet; fine-tune it first: unshaken train DATA --model {name}"
+            )
         if not name.startswith(("http://", "https://")) and not name.endswith(".onnx"):
             locate(name)
 

@@ -17,11 +17,14 @@ def play(
     browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
     device: options.Device = None,
 ) -> None:
-    """Open a local page: type a sentence, choose an attack, watch words change. Nothing leaves this machine."""
+    """Watch an attack change your sentence, in the browser.
+
+    Opens a local page: type a sentence, choose an attack, watch the words change. Nothing leaves this machine.
+    """
     options.require_models(*models)
     import webbrowser
 
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.play import Playground
     from unshaken.victims.base import Victim
 

@@ -16,8 +16,11 @@ def report(
     called: options.Names = None,
     figures: Annotated[Path | None, typer.Option(help="Also write figures, as PNG and SVG, into this folder.")] = None,
 ) -> None:
-    """Merge the results of runs, compare their models on shared examples, and write one report."""
-    from unshaken.display import Console
+    """Merge the results of several runs into one report.
+
+    Models are compared on the examples they share.
+    """
+    from unshaken.console import Console
     from unshaken.evaluation import Report, merge
     from unshaken.reports.figures import report_figures, save_figure
 

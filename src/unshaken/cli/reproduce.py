@@ -27,5 +27,5 @@ def add_reproduce(app: typer.Typer) -> None:
 
     @app.command(name="reproduce", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
     def missing() -> None:
-        """Run the tables and figures of the papers again (needs `pip install ./experiments`)."""
+        """Run the papers' tables again (needs `pip install ./experiments`)."""
         require_experiments()

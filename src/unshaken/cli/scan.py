@@ -53,15 +53,15 @@ def scan(
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
-    """Try ten families of edits on a classifier and count misses and false alarms; nothing is trained.
+    """Try ten families of edits on a classifier, without training.
 
-    Writes scan.html, scan.json, junit.xml and scan.sarif into the folder.
+    Counts misses and false alarms, and writes scan.html, scan.json, junit.xml and scan.sarif into the folder.
     """
     model, task = _model_and_data(words, victim)
     options.require_files(task)
     options.require_models(*filter(None, (model,)))
     from unshaken.cli.evaluate import load_sets
-    from unshaken.display import Console
+    from unshaken.console import Console
     from unshaken.scanning import scan as run
     from unshaken.victims import Victim
 

@@ -92,7 +92,10 @@ def train(
     ] = False,
     device: options.Device = None,
 ) -> None:
-    """Fine-tune a classifier, keep the best checkpoint by validation data, and report on test data."""
+    """Fine-tune a classifier with the methods you choose.
+
+    The checkpoint that does best on validation data is kept, and reported on test data.
+    """
     if seeds is not None:
         _train_each(_numbers(seeds), dict(locals()), out)
         return
@@ -100,10 +103,12 @@ def train(
     options.require_files(",".join(str(path) for path in (task, validation, test) if path is not None))
     if not resume and any((out / "checkpoints").glob("checkpoint-*")):
         raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
+    if bf16 and fp16:
+        raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.connections import parse as parse_connection
+    from unshaken.console import Console
     from unshaken.defences import parse
-    from unshaken.display import Console
     from unshaken.files import locked
     from unshaken.processes import Shard, own_device
     from unshaken.smoothing import parse as parse_smoothing
@@ -111,8 +116,6 @@ def train(
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
 
-    if bf16 and fp16:
-        raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
     if device is not None:
         cpu = own_device(device) == "cpu"
     if cuda_graphs:
@@ -218,8 +221,8 @@ def _numbers(seeds: str) -> list[int]:
 
 
 def _train_each(seeds: list[int], options: dict[str, Any], out: Path) -> None:
-    """One training for each seed, and their results as one report."""
-    from unshaken.display import Console
+    """One training run per seed, and their results as one report."""
+    from unshaken.console import Console
     from unshaken.evaluation import Report, merge
 
     for number in seeds:
@@ -247,7 +250,7 @@ def _leave_the_others() -> None:
 
 
 def _report(folder: Path, record: Any, examples: Any, max_length: int, out: Path, console: Any) -> None:
-    """Measure the saved model on test data; where there is none, on the validation data that selected it."""
+    """Measure the saved model on test data; if there is none, on the validation data that selected it."""
     from unshaken import Victim, evaluate
     from unshaken.reports.model_card import save_model_card
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from unshaken.attacks import find_attack
 from unshaken.attacks.base import Attack
-from unshaken.display import terminal_table, visible
+from unshaken.console import terminal_table
+from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate, with_source
 from unshaken.evaluation.report import Report

@@ -12,18 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from unshaken.attacks import PWWS, Beam, Genetic, SearchAttack, TextFooler
 from unshaken.attacks.base import Attack
 from unshaken.display import duration
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.report import Report
 from unshaken.examples import Example, Examples
+from unshaken.substitutions import coverage
 from unshaken.tasks.sampling import rank
 from unshaken.victims.base import Victim
 
 COHORT = 256  # examples that an attack searches side by side: time goes by whole cohorts
 LONG_ENOUGH = 10.0  # seconds that the last measurement takes at least, where there are rows enough
 POOL = 16_384  # rows drawn at most
+GLANCE = 32  # examples that an outlook looks at
+BOUNDED = (PWWS, TextFooler, Genetic, Beam)  # searches of which `queries_to_the_end` knows the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,3 +137,43 @@ def _drawn_on(counts: np.ndarray, times: np.ndarray, rows: int, blocks: int) -> 
         if slope > 0 and offset >= 0:
             return float(offset * blocks + slope * rows)
     return float(times[-1] / counts[-1] * rows)
+
+
+def outlook(victim: Victim, examples: Examples, attacks: Sequence[Attack]) -> str:
+    """How long the attacks take at most, at a glance: what searches that find nothing ask, and how fast it is answered.
+
+    Much cheaper than `forecast`, and much rougher. Empty if there is no search of which the end is known.
+    """
+    if any(row.original is not None for row in examples):  # a static adversarial set is answered, not attacked
+        return ""
+    few = examples.sample(min(GLANCE, len(examples)))
+    asked = {attack.name: _most_questions(attack, few) for attack in attacks if isinstance(attack, BOUNDED)}
+    if not asked:
+        return ""
+    texts = [row.texts for row in few]
+    victim.log_probabilities(texts[:1])  # the first answer of a process is slow
+    begin = time.perf_counter()
+    victim.log_probabilities(texts)
+    rate = len(texts) / max(time.perf_counter() - begin, 1e-9)
+    total = sum(asked.values()) * len(examples)
+    return (
+        f"{', '.join(asked)} on {len(examples):,} examples of {examples.name}: at most about {total:,.0f} questions, "
+        f"{duration(total / rate)} at {rate:,.0f} per second; a search that succeeds stops earlier"
+    )
+
+
+def _most_questions(attack: SearchAttack, few: Examples) -> float:
+    """About one example, by a search that finds nothing or meets its budget."""
+    found = coverage(attack.substitutions, few)
+    asked = queries_to_the_end(attack, found.positions, found.positions * (found.choices - 1))
+    return asked if attack.query_budget is None else min(asked, attack.query_budget)
+
+
+def queries_to_the_end(attack: Attack, words: float, choices: float) -> float:
+    """Of a search that finds nothing in a text of so many swappable words and swaps; see docs/how-to/scaling.md."""
+    if isinstance(attack, Genetic):
+        born = attack.population + attack.generations * (attack.population - 1)
+        return 1 + born * (choices / max(words, 1) + 1)
+    if isinstance(attack, Beam):  # all swaps of the words that are left, for each word
+        return 1 + attack.width * choices * (words + 1) / 2
+    return 1 + 2 * words + choices  # PWWS: each word blotted out, each swap, each prefix of the order

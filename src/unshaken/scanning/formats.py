@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from unshaken.display import terminal_table, visible
+from unshaken.console import terminal_table
+from unshaken.display import visible
 from unshaken.evaluation.environment import version
 from unshaken.pages import TOOL_PAGE, render, render_part
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
