@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -112,7 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         except (StoppedError, ConnectionError):
             return  # the page was closed, or its stop button pressed
         except UnshakenError as error:
-            self._tell({"kind": "error", "message": str(error)})
+            with contextlib.suppress(StoppedError):  # nobody is left to be told
+                self._tell({"kind": "error", "message": str(error)})
 
     def _tell(self, event: dict[str, Any]) -> None:
         try:

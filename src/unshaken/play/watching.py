@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.attacks import Attack, find_attack
+from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.substitutions.words import segment
 from unshaken.victims.base import Texts, Victim
@@ -81,8 +82,8 @@ def watch(victim: Victim, text: str, attack: Attack | str, tell: Tell) -> None:
     tell({**step("start", watched, text, first), "labels": list(victim.label_names), "label": label})
     example = Examples.from_lists([text], [label])
     (result,) = find_attack(attack)(watched, example)
-    if result.error:  # the engine keeps what went wrong with one example; whoever watches wants to know
-        raise StoppedError(result.error)
+    if result.outcome == "error":  # the engine keeps what went wrong with one example; whoever watches wants to know
+        raise UnshakenError(f"the attack ended early: {result.error}")
     last = result.adversarial[0] if result.adversarial else text
     answer = np.exp(victim.log_probabilities([(last,)])[0])
     tell({**step("end", watched, last, answer), "flipped": result.outcome == "success"})
