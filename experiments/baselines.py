@@ -25,11 +25,11 @@ CONTRASTS = {
     "RIFT: the teacher, on the old hull": _pairs("RIFT, old hull", OLD),
     "RIFT: the teacher, on the hull": _pairs("RIFT", "RIFT, old teacher"),
     "RIFT: both": _pairs("RIFT", OLD),
-    "RIFT less ASCC": _pairs("RIFT", "ASCC"),
-    "SWAP, M 4, less RIFT as it was": _pairs("SWAP, M 4", OLD),
-    "SWAP, M 4, less RIFT": _pairs("SWAP, M 4", "RIFT"),
-    "SWAP, M 4, less ASCC": _pairs("SWAP, M 4", "ASCC"),
-    "SWAP, M 4, less SWAP, M 1": [("SWAP, M 4", "SWAP, M 1")],
+    "RIFT minus ASCC": _pairs("RIFT", "ASCC"),
+    "SWAP, M 4, minus RIFT as it was": _pairs("SWAP, M 4", OLD),
+    "SWAP, M 4, minus RIFT": _pairs("SWAP, M 4", "RIFT"),
+    "SWAP, M 4, minus ASCC": _pairs("SWAP, M 4", "ASCC"),
+    "SWAP, M 4, minus SWAP, M 1": [("SWAP, M 4", "SWAP, M 1")],
 }
 
 

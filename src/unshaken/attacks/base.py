@@ -96,8 +96,8 @@ class SearchAttack(Attack):
         constraints: What a changed text must also satisfy.
         goal: What counts as success.
         scoring: The score the search climbs.
-        query_budget: Most queries an example; a search that wants more has failed.
-        time_budget: Most seconds an example, checked between questions; results then depend on the machine.
+        query_budget: Most queries per example; a search that wants more has failed.
+        time_budget: Most seconds per example, checked between questions; results then depend on the machine.
         frozen_columns: Columns (by name or number) that stay as they are, such as the premise of NLI.
         seed: Each example draws from its own stream, made of this seed and its id.
     """
@@ -131,7 +131,7 @@ class SearchAttack(Attack):
 
     @abstractmethod
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
-        """Ask about rows of `space` until one succeeds, and return it; None where the search gives up."""
+        """Ask about rows of `space` until one succeeds, and return it; None if the search gives up."""
 
     def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
         """The same search for many examples at once, as tensor work; optional, and only for speed.

@@ -27,7 +27,7 @@ class Beam(SearchAttack):
     greedy and beam search.
 
     Relations: `Greedy` is the beam of width 1. Unlike PWWS it looks at all words again after each swap.
-    Cost: width * substitutes queries a swap.
+    Cost: width * substitutes queries per swap.
 
     Args:
         width: Texts that are kept.

@@ -28,7 +28,7 @@ class DeepWordBug(SearchAttack):
     Relations: Which error a word gets is drawn at random and never asked about beforehand, as in the paper.
         `Greedy(substitutions=Typos())` asks about every error of every word, which is stronger and dearer. Words
         that `substitutions` leaves alone (short ones) stay in the heads and tails.
-    Cost: Two queries a word for the order, and one an edit.
+    Cost: Two queries per word for the order, and one per edit.
 
     Args:
         substitutions: The errors: `Typos()` (swapped, dropped, repeated letters, neighbouring keys) where not given.

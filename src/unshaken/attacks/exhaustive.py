@@ -25,7 +25,7 @@ class Exhaustive(SearchAttack):
     A failure proves that no text of the space fools the victim, and a success changes as few words as any can. Examples
     whose space is larger than `limit` end as errors and are counted apart; the accuracy is exact for those that remain.
 
-    Relations: On SNLI-sized problems (about 2,000 texts an example) it is cheaper than `Genetic`, and exact.
+    Relations: On SNLI-sized problems (about 2,000 texts per example) it is cheaper than `Genetic`, and exact.
     Cost: The size of the space where the victim holds; less where it does not.
 
     Args:

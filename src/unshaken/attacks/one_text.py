@@ -20,7 +20,7 @@ def attack(
         victim: Anything that `Victim.of` takes: a folder, a pipeline, an .onnx file, an address, a function.
         text: The text.
         attack: An attack, or its name with options ("genetic:population=20").
-        label: The right answer, by name or number; the victim's own where None.
+        label: The right answer, by name or number; the victim's own if None.
 
     Example:
         >>> unshaken.attack("out/final", "a warm and funny film").adversarial

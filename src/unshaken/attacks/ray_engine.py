@@ -36,7 +36,7 @@ class Columns:
     Attributes:
         texts: One column, or two of a pair task.
         label: Class numbers, or names that the victim knows.
-        id: Tells rows apart; where None, rows of equal texts and label are one.
+        id: Tells rows apart; if None, rows of equal texts and label are one.
     """
 
     texts: tuple[str, ...] = ("text",)
@@ -65,8 +65,8 @@ def ray_attack(
         attack: What to run.
         out: A folder that all nodes see.
         columns: The columns of the table.
-        actors: How many work side by side; one for each GPU of the cluster where None, and one where it has none.
-        gpus_per_actor: What Ray reserves for each; 1 where None and the cluster has any.
+        actors: How many work side by side; one for each GPU of the cluster if None, and one where it has none.
+        gpus_per_actor: What Ray reserves for each; 1 if None and the cluster has any.
         batch_size: Rows of one part. What is lost when an actor dies is the batch it had.
         in_flight: As for `Attack.__call__`.
         resume: Go on with what `out` holds; otherwise it must hold nothing.
@@ -89,7 +89,7 @@ def ray_attack(
     gpus = int(ray_cluster().get("GPU", 0))
     actors = max(1, gpus) if actors is None else actors
     if actors < 1 or batch_size < 1:
-        raise UnshakenError(f"ray_attack needs at least 1 actor and 1 row a batch; given {actors}, {batch_size}")
+        raise UnshakenError(f"ray_attack needs at least 1 actor and 1 row per batch; given {actors}, {batch_size}")
     rows = dataset if isinstance(dataset, ray_data.Dataset) else _read(ray_data, dataset)
     done = rows.map_batches(
         _Attacker,
@@ -196,7 +196,7 @@ def _ray_data() -> Any:
 
 
 def ray_cluster() -> dict[str, float]:
-    """What the cluster at RAY_ADDRESS has; a local one is started where there is none."""
+    """What the cluster at RAY_ADDRESS has; a local one is started if there is none."""
     import ray
 
     if not ray.is_initialized():

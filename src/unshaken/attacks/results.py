@@ -110,7 +110,7 @@ class AttackResults(Sequence[AttackResult]):
         return results_html(self)
 
     def to_pandas(self) -> Any:
-        """A DataFrame, one row an example."""
+        """A DataFrame, one row per example."""
         import pandas
 
         return pandas.DataFrame([asdict(row) for row in self.rows])

@@ -25,7 +25,7 @@ class Spaces:
         attack: Says which substitutes there are and which constraints they are under.
         victim: Says what of a text is seen, and how a word is blotted out.
         frozen: Columns that stay as they are.
-        assembler: Tokenises texts for a model; None where the victim reads texts.
+        assembler: Tokenises texts for a model; None if the victim reads texts.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Spaces:
         return {example.id: self._space(example, words[row], row, found) for row, example in enumerate(examples)}
 
     def _visible(self, texts: Sequence[Texts]) -> list[Any]:
-        """The words of each column that the model sees; None where it sees them all."""
+        """The words of each column that the model sees; None if it sees them all."""
         visible: list[Any] = [None] * len(texts)
         if isinstance(self.victim, ModelVictim) and getattr(self.victim.tokenizer, "is_fast", False):
             limit = self.victim.max_length

@@ -1,4 +1,4 @@
-"""The results file of a run: a header, then one line an example as soon as it is finished, so that nothing is lost."""
+"""The results file of a run: a header, then one line per example as soon as it is finished, so that nothing is lost."""
 
 from __future__ import annotations
 

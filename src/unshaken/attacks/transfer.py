@@ -30,7 +30,7 @@ class Transfer(Attack):
 
     Relations: A sanity check. Where texts found on an undefended model fool the victim more often than the direct
         attack does, the victim's scores mislead searches and its robustness is an illusion.
-    Cost: The attack on the source, and two queries an example on the victim.
+    Cost: The attack on the source, and two queries per example on the victim.
 
     Args:
         source: The model the texts are made for: a victim, or what `Victim.from_pretrained` takes.

@@ -211,11 +211,11 @@ class HotFlip(HullGradientAttack):
         promises are put to the victim, and what it answers decides. Swaps are never undone, so a path can lead
         nowhere; then texts are drawn, words with a high promise more often. `asked=1, draws=0` is the paper's.
     Relations: Much cheaper than `Greedy`, which asks about every substitute, and weaker where the loss is not linear.
-    Cost: One forward and backward pass and `asked` queries a swap, then `draws` queries. Passes with gradients do not
+    Cost: One forward and backward pass and `asked` queries per swap, then `draws` queries. Passes with gradients do not
         count as queries.
 
     Args:
-        most: Most swaps; as many as there are words where None.
+        most: Most swaps; as many as there are words if None.
         asked: How many of the best promises the victim is asked about before a swap.
         draws: Texts drawn by the first promises where swap after swap led nowhere; 0 is the paper's.
 

@@ -34,7 +34,7 @@ class CertifiedText:
     """What is proved of one text.
 
     Attributes:
-        prediction: The answer of the smoothed classifier; None where it abstains.
+        prediction: The answer of the smoothed classifier; None if it abstains.
         share: Lower bound of the share of random changes with that answer.
         radius: How many words may be changed, as the certificate says, without changing the answer; `ALL_WORDS` where
             all may. -1 where the classifier abstains.
@@ -171,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 def largest_radius(allowed: Iterator[bool]) -> int:
-    """How many words, from none on, may be changed before one is not allowed; -1 where not even none."""
+    """How many words, from none on, may be changed before one is not allowed; -1 if not even none."""
     found = -1
     for good in allowed:
         if not good:

@@ -30,7 +30,7 @@ class RanMask(Certificate):
 
     Args:
         keep: The share of words that are kept, at least one of them.
-        mask: What stands for a hidden word; the model's own mask token where None.
+        mask: What stands for a hidden word; the model's own mask token if None.
 
     Example:
         >>> RanMask(keep=0.1)(victim, examples).accuracy(radius=2)

@@ -40,7 +40,7 @@ class Safer(Certificate):
     Cost: guesses + samples forward passes for each text.
 
     Args:
-        substitutions: What an attacker may write, WordNet where none is given. It must not read the context.
+        substitutions: What an attacker may write, WordNet if none is given. It must not read the context.
         neighbourhood: Words in P(x) at most. Larger ones overlap more and say less about x.
 
     Example:

@@ -14,7 +14,7 @@ Problem = tuple[str, str]  # reason, cure
 
 
 def check(model: Any, connection: Connection) -> list[Problem]:
-    """Why `connection` cannot be put on `model`, as (reason, cure) pairs; an empty list where it can.
+    """Why `connection` cannot be put on `model`, as (reason, cure) pairs; an empty list if it can.
 
     Example:
         >>> for reason, cure in check(model, Connection(layers="4-6")):

@@ -139,7 +139,7 @@ def can_be_held(model: nn.Module) -> bool:
 
 
 def autocast_dtype(device: str) -> torch.dtype | None:
-    """What autocast makes of float32 now; None where it is off."""
+    """What autocast makes of float32 now; None if it is off."""
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 

@@ -46,7 +46,7 @@ class LayerEquation:
     call: Callable[[Tensor], Any]  # the original layer on a hidden state: its whole output
     h: Tensor  # (batch, seq, hidden) float32 or float64
     dtype: torch.dtype  # what the layer takes
-    precision: torch.dtype | None  # what autocast makes the layer compute in; None where it is off
+    precision: torch.dtype | None  # what autocast makes the layer compute in; None if it is off
     connection: Connection
     form: str  # "layer" or "increment"
     step: Tensor | float
@@ -256,7 +256,7 @@ def _argument(layer_class: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
 
 
 def token_mask(attention_mask: Any, binary: bool = False) -> Tensor | None:
-    """(batch, seq) mask of real tokens from whatever mask a layer is given; None where every token is real."""
+    """(batch, seq) mask of real tokens from whatever mask a layer is given; None if every token is real."""
     if not isinstance(attention_mask, Tensor):
         return None
     mask: Tensor = attention_mask

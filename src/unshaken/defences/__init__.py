@@ -1,4 +1,4 @@
-"""Defences: what turns a batch into the loss of a training step. One file a method.
+"""Defences: what turns a batch into the loss of a training step. One file per method.
 
 In Python they are classes that compose, `ASCC(beta=4) + PTWD()`; on the command line they have names, read by `parse`.
 """

@@ -44,7 +44,7 @@ class ASCC(Defence):
         warm_start: Start the search where it ended the last time this token had this label.
         pieces: How words of several pieces take part: "mean", "single" or "same", see
             `unshaken.substitutions.hull_builder`.
-        columns: Which texts of a pair may change; all where None.
+        columns: Which texts of a pair may change; all if None.
 
     Example:
         >>> defence = ASCC(Dictionary.load("neighbours.json"), beta=4)

@@ -228,7 +228,7 @@ class Regulariser(Defence):
         """Called before the objective runs its passes."""
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
-        """Named parts to add to the objective's; empty where the term acts on the weights."""
+        """Named parts to add to the objective's; empty if the term acts on the weights."""
         raise NotImplementedError
 
     def extra_passes(self) -> Passes:

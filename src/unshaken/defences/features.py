@@ -1,4 +1,4 @@
-"""One vector a text: which feature of an encoder was trained to stand for the whole text."""
+"""One vector per text: which feature of an encoder was trained to stand for the whole text."""
 
 from __future__ import annotations
 

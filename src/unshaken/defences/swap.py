@@ -70,7 +70,7 @@ class SWAP(Defence):
         greed: Probability that a replaced word takes a substitute drawn by the softmax of the gains remembered, instead
             of evenly.
         recall: Probability that a place takes the choice that it had in the worst variant of its example before.
-        columns: Which texts of a pair may change; all where None.
+        columns: Which texts of a pair may change; all if None.
         seed: Draws depend on it, on the example and on the progress of training, not on the batch around the example;
             what greed prefers depends on all that was seen before.
 
@@ -115,7 +115,7 @@ class SWAP(Defence):
             self.gains: Tensor
             self.register_buffer("gains", torch.zeros(MEMORY))
         if self.recall:
-            self.worst: Tensor  # one more than the choice; 0 where nothing is remembered
+            self.worst: Tensor  # one more than the choice; 0 if nothing is remembered
             self.register_buffer("worst", torch.zeros(EXAMPLES_MEMORY, dtype=torch.int16))
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:

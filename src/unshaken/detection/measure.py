@@ -21,8 +21,8 @@ class Detection:
 
     Attributes:
         clean: Share of right answers to clean texts, flagged or not.
-        auroc: Chance that a text which fools the model is more suspicious than a clean one; None where none fools it.
-        true_positives: Share of the texts that fool the model and are flagged; None where none fools it.
+        auroc: Chance that a text which fools the model is more suspicious than a clean one; None if none fools it.
+        true_positives: Share of the texts that fool the model and are flagged; None if none fools it.
         false_alarms: Share of clean texts that are flagged, at most what was asked for.
         threshold: Suspicion above which a text is flagged.
         fooled: Share of all examples whose right answer the attack changed, as if there were no detector.
@@ -73,7 +73,7 @@ def detect(
         detector: With its model.
         examples: What to attack.
         attack: A search; for the joint attack its goal becomes `Unflagged`.
-        calibration: Clean texts from which the threshold is taken, better other ones; the examples where None.
+        calibration: Clean texts from which the threshold is taken, better other ones; the examples if None.
         false_alarms: Share of the clean texts of the calibration that may be flagged.
         progress: Show progress bars.
 

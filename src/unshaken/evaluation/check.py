@@ -38,7 +38,7 @@ class Check:
         flag: Key of `FLAGS`.
         subject: The model, data and attack it speaks of.
         evidence: What was measured.
-        settle: What to run to settle it; empty where it is clear.
+        settle: What to run to settle it; empty if it is clear.
     """
 
     flag: str

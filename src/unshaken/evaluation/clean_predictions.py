@@ -36,7 +36,7 @@ def ask(victim: Victim, examples: Sequence[Example]) -> list[Answer]:
 
 
 def truncated(victim: Victim, examples: Examples) -> list[bool] | None:
-    """Which examples are longer than the victim reads; None where it does not count tokens."""
+    """Which examples are longer than the victim reads; None if it does not count tokens."""
     tokenizer = getattr(victim, "tokenizer", None)
     if tokenizer is None or not victim.max_length:
         return None

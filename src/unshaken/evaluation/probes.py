@@ -70,7 +70,7 @@ def _tolerance(victim: Victim) -> float:
 
 
 def visible_words(victim: Victim, examples: Examples) -> list[tuple[tuple[int, ...], ...]] | None:
-    """The words of each example that the victim reads; None where its tokenizer does not say."""
+    """The words of each example that the victim reads; None if its tokenizer does not say."""
     tokenizer = getattr(victim, "tokenizer", None)
     if not victim.max_length or not getattr(tokenizer, "is_fast", False):
         return None

@@ -24,15 +24,15 @@ class ModelInfo:
         name: As given, a folder or hub name.
         fingerprint: SHA-256 of its weights and configuration.
         connection: Its implicit connection as written into `config.json`, None for a stock model.
-        training: The record that training left beside the weights; None where there is none.
-        vote: Patterns, rate and substitution set of a vote over rewordings; None where the model is asked directly.
-        temperature: What its logits are divided by for the searches; None where they are taken as they are.
+        training: The record that training left beside the weights; None if there is none.
+        vote: Patterns, rate and substitution set of a vote over rewordings; None if the model is asked directly.
+        temperature: What its logits are divided by for the searches; None if they are taken as they are.
     """
 
     name: str
     fingerprint: str
     num_labels: int
-    max_length: int  # in tokens; 0 where the victim does not count them
+    max_length: int  # in tokens; 0 if the victim does not count them
     connection: dict[str, Any] | None
     training: TrainingRecord | None
     vote: dict[str, Any] | None = None
@@ -98,7 +98,7 @@ class AttackRun:
     Attributes:
         settings: Every hyperparameter, the substitution set with its fingerprint, constraints and thresholds.
         results: One an example, in the order of the examples.
-        truncated_swaps: Swaps of words the model never sees, and all swaps; None where the tokenizer does not say.
+        truncated_swaps: Swaps of words the model never sees, and all swaps; None if the tokenizer does not say.
         rechecks: The attack repeated under other scores, where that was asked for.
     """
 
@@ -123,7 +123,7 @@ class Probes:
     batch_difference: float  # largest change of a probability between one at a time and all in one batch
     tolerance: float  # what rounding explains at the model's precision
     unknown_words: float | None  # share of the tokens that the tokenizer does not know
-    trained_on: int | None  # texts that the model was trained on; None where training left no hashes of its texts
+    trained_on: int | None  # texts that the model was trained on; None if training left no hashes of its texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +224,7 @@ def _short(value: Any) -> str:
 
 
 def accuracy_at_budget(evaluation: Evaluation, run: AttackRun, budgets: Sequence[int]) -> list[float]:
-    """Accuracy under the attack had it been stopped after so many queries an example."""
+    """Accuracy under the attack had it been stopped after this many queries per example."""
     broken = [result.queries for result in run.results if result.outcome == "success"]
     total = len(evaluation.predictions) - run.counts.errors
     return [(run.counts.attacked - sum(queries <= budget for queries in broken)) / total for budget in budgets]

@@ -104,7 +104,7 @@ def bootstrap(
 
     Args:
         samples: One or more sequences over the same examples, which are resampled together.
-        statistic: `statistic(*samples)`, such as F1 of labels and predictions; the mean of one sample where None.
+        statistic: `statistic(*samples)`, such as F1 of labels and predictions; the mean of one sample if None.
         confidence: Of the interval.
         resamples: How often to resample.
         seed: The same seed gives the same interval.
@@ -158,7 +158,7 @@ def aggregate(values: Sequence[float], confidence: float = 0.95) -> SeedSummary:
     """Mean and spread over training seeds."""
     _check_confidence(confidence)
     if not len(values):
-        raise UnshakenError("no values to aggregate; there must be one a seed")
+        raise UnshakenError("no values to aggregate; there must be one per seed")
     mean = float(np.mean(values))
     kept = tuple(float(value) for value in values)
     if len(kept) == 1:

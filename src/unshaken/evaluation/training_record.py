@@ -38,6 +38,6 @@ class TrainingRecord:
 
     @classmethod
     def load(cls, folder: Path | str) -> TrainingRecord | None:
-        """The record of a model's folder; None where training left none."""
+        """The record of a model's folder; None if training left none."""
         path = Path(folder) / FILE_NAME
         return decode(cls, read_json(path), str(path)) if path.is_file() else None

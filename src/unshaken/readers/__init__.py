@@ -42,7 +42,7 @@ def parse(spec: str, known: KnownWords) -> Readers:
 
 
 def load(folder: Path | str) -> Readers | None:
-    """The reader of a model's folder; None where it has none."""
+    """The reader of a model's folder; None if it has none."""
     return saved_reader(folder, READERS)
 
 

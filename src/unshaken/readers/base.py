@@ -101,7 +101,7 @@ class Readers(Reader):
         return text
 
     def apart(self, parts: Sequence[Forms]) -> list[Forms] | None:
-        """What each form of each part is read as, where that depends on no other part; None where it might.
+        """What each form of each part is read as, where that depends on no other part; None if it might.
 
         All readers work on all parts in step, so every text that the forms make is followed through every round.
         """
@@ -172,6 +172,6 @@ def from_dict(saved: Any, table: Mapping[str, type[Reader]], where: str) -> Read
 
 
 def saved_reader(folder: Path | str, table: Mapping[str, type[Reader]]) -> Readers | None:
-    """The reader of a model's folder; None where it has none."""
+    """The reader of a model's folder; None if it has none."""
     path = Path(folder) / FILE_NAME
     return from_dict(read_json(path), table, str(path)) if path.is_file() else None

@@ -109,7 +109,7 @@ class Spelling(Reader):
 
 
 def edits(word: str, letters: str, places: Iterable[int] | None = None) -> Iterator[str]:
-    """Every word one edit away: a letter dropped, two swapped, one replaced, one put in; all places where None."""
+    """Every word one edit away: a letter dropped, two swapped, one replaced, one put in; all places if None."""
     for at in range(len(word) + 1) if places is None else places:
         before, after, rest = word[:at], word[at:], word[at + 1 :]
         if after:

@@ -76,7 +76,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 
 def budget_curves(report: Report, data: str | None = None) -> Any:
-    """Accuracy against the queries an attack may ask: a colour a model, a dash pattern an attack."""
+    """Accuracy against the queries an attack may ask: a colour per model, a dash pattern per attack."""
     curves = charts.curves(report, _of_data(report, data))
     if not curves:
         raise UnshakenError("no attack in this report, so there is no accuracy against queries to draw")

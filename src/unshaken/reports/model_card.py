@@ -32,7 +32,7 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
     Args:
         record: How the model was trained.
         report: Its evaluation, where there is one; with several models, those of this record count.
-        name: Title of the card; the method where None.
+        name: Title of the card; the method if None.
     """
     evaluations = (
         [] if report is None else [item for item in report.evaluations if item.model.training in (None, record)]

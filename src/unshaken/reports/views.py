@@ -296,7 +296,7 @@ def _known(value: float) -> float | None:
 
 
 def csv_text(report: Report) -> str:
-    """The main table with full precision, one line a model, data set and condition."""
+    """The main table with full precision, one line per model, data set and condition."""
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerow(COLUMNS)

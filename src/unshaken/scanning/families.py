@@ -127,7 +127,7 @@ REWORDING = ("synonyms", "masked-lm")  # which may change the meaning
 
 
 def families(names: Sequence[str] | None = None, *, masked_lm: str | None = None) -> list[Family]:
-    """The families by name; all of them where None, without `masked-lm` where no model for it is given."""
+    """The families by name; all of them if None, without `masked-lm` where no model for it is given."""
     chosen = [lookup("family", name, dict(zip(NAMES, NAMES, strict=True))) for name in names or NAMES]
     if "masked-lm" in chosen and masked_lm is None:
         if names:

@@ -42,7 +42,7 @@ class FamilyResult:
     Attributes:
         total: Examples that were answered rightly before; of a protected class, those that were caught.
         kept_fixed: How many of them the fixed edit left right.
-        searched: How many of the rest a search was tried on; 0 where none was.
+        searched: How many of the rest a search was tried on; 0 if none was.
         found: How many of those it broke.
         harmless: Harmless examples, which the edit should not turn into alarms.
         alarms_before: How many of them raise an alarm as they are.
@@ -83,7 +83,7 @@ class ScanResult:
     """A scan of one classifier.
 
     Attributes:
-        protect: The class that must stay what it is; None where every right answer counts.
+        protect: The class that must stay what it is; None if every right answer counts.
         threshold: The probability from which the protected class counts as found.
         examples: All of them, the harmless ones included.
         right: Those answered rightly as they are; of a protected class, those caught.

@@ -71,12 +71,12 @@ def scan(
         victim: Anything that `Victim.of` takes: a folder, a pipeline, an .onnx file, an address, a function.
         texts: Labelled examples or a table of them; or plain texts, whose right answers are the victim's own.
         protect: The class that must stay what it is ("toxic"): only its texts are attacked, only misses count, and the
-            other texts are watched for false alarms. Every right answer counts where None.
+            other texts are watched for false alarms. Every right answer counts if None.
         threshold: The probability from which the protected class counts as found, as deployed.
-        families: Names of families; all where None.
+        families: Names of families; all if None.
         search: On how many survivors of each family a search is tried; 0 for none.
         query_budget: Most questions a search may ask about one text.
-        masked_lm: A masked language model for the family of that name, which is left out where None.
+        masked_lm: A masked language model for the family of that name, which is left out if None.
         similarity: How alike a search among synonyms must leave a text, by MiniLM's cosine; 0 for any.
         progress: Called with the name of each family before it is tried.
 

@@ -38,7 +38,7 @@ class Substitutions(ABC):
         """
 
     def vocabulary(self) -> Iterable[str] | None:
-        """The words that have replacements, best known first; None where they cannot be listed."""
+        """The words that have replacements, best known first; None if they cannot be listed."""
         return None
 
     def neighbours(self, word: str) -> list[str]:

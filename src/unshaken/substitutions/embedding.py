@@ -50,7 +50,7 @@ class EmbeddingNeighbours(Substitutions):
 
     Paper: Jin et al. 2020, section 3 step 2 (50 counter-fitted neighbours; cosine of at least 0.7 in the paper, 0.5 in
         the official code). Alzantot et al. 2018 take 8.
-    Cost: One product of the text's new words with the whole table; every word is looked up once a process.
+    Cost: One product of the text's new words with the whole table; every word is looked up once per process.
 
     Args:
         vectors: A text file of word vectors (GloVe or word2vec), one word a line.

@@ -70,7 +70,7 @@ class HullBuilder:
         tokenizer: A fast tokenizer, the one behind the model's inputs.
         max_length: Truncation length of those inputs.
         pieces: "mean", "single" or "same", see the rule above.
-        columns: Which texts of a pair may change; all where None. RIFT changes SNLI's hypothesis only.
+        columns: Which texts of a pair may change; all if None. RIFT changes SNLI's hypothesis only.
 
     Example:
         >>> build = HullBuilder(WordNet(), tokenizer)
@@ -257,7 +257,7 @@ class HullBuilder:
         )
 
     def _usable(self, word: _Found, own: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """The forms that may take part and their pieces, the word itself first; empty where it does not."""
+        """The forms that may take part and their pieces, the word itself first; empty if it does not."""
         ids_of = {choice: self._ids[word.prefix + choice] for choice in word.choices}
         if self.pieces == "mean":
             ids_of[word.choices[0]] = own

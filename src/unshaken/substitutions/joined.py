@@ -19,7 +19,7 @@ class All(Substitutions):
 
     Args:
         sources: The sets, in the order of their candidates.
-        limit: The most candidates that each source gives for one word, all where None.
+        limit: The most candidates that each source gives for one word, all if None.
 
     Example:
         >>> All((WordNet(), Typos(), Homoglyphs()))
@@ -86,7 +86,7 @@ class TwoHops(Substitutions):
 
     Args:
         source: The set; it must not read the context.
-        limit: The most candidates for one word, nearest first; all where None.
+        limit: The most candidates for one word, nearest first; all if None.
         direct: Keep the direct substitutes, too.
     """
 
@@ -121,7 +121,7 @@ class Unseen(Substitutions):
     Args:
         source: Where candidates come from, such as `EmbeddingNeighbours` or `MaskedLM`.
         known: The sets whose swaps are left out, all their candidates.
-        limit: The most candidates for one word, after that; all where None.
+        limit: The most candidates for one word, after that; all if None.
 
     Example:
         >>> Unseen(EmbeddingNeighbours(model="out/model"), known=(WordNet(),))

@@ -53,7 +53,7 @@ class HullCoverage:
 
     @classmethod
     def read(cls, facts: Any) -> HullCoverage | None:
-        """From the facts of a training (`Defence.facts`), as a file has them; None where it had no hull."""
+        """From the facts of a training (`Defence.facts`), as a file has them; None if it had no hull."""
         found = facts.get("hull_coverage") if isinstance(facts, Mapping) else None
         names = [item.name for item in fields(cls)]
         if not isinstance(found, Mapping) or not all(isinstance(found.get(name), int | float) for name in names):

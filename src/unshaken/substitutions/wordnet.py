@@ -66,7 +66,7 @@ class Table:
         return [(int(count), tuple(words.split(",")) if words else ()) for count, words in pairs]
 
     def inflect(self, lemma: str, part: str, form: str) -> str | None:
-        """A form of a lemma, or None where there is none (no "beautifuller")."""
+        """A form of a lemma, or None if there is none (no "beautifuller")."""
         return self.irregular.get((lemma, part), {}).get(form) or regular(lemma, part, form)
 
     def readings(self, word: str) -> list[tuple[str, str, str]]:
@@ -94,7 +94,7 @@ class Table:
 
 @lru_cache(maxsize=1)
 def table() -> Table:
-    """The shipped table, read once a process."""
+    """The shipped table, read once per process."""
     packed = resources.files("unshaken.substitutions").joinpath("data/wordnet.txt.gz").read_bytes()
     raw = gzip.decompress(packed)
     content = hashlib.sha256(raw).hexdigest()
@@ -138,7 +138,7 @@ class WordNet(Substitutions):
     Args:
         rare: Senses with less than this share of the count of the most frequent sense are left out; 0 keeps all of
             them, as the paper does.
-        limit: The most candidates for one word, all where None.
+        limit: The most candidates for one word, all if None.
 
     Example:
         >>> WordNet().candidates(["the", "movies"], 1)

@@ -47,7 +47,7 @@ class Leakage:
 
 
 def leakage(train: Examples, evaluation: Examples) -> Leakage:
-    """Count evaluation texts that occur in train up to case, spacing and punctuation; warn where there are any.
+    """Count evaluation texts that occur in train up to case, spacing and punctuation; warn if there are any.
 
     For a pair of texts both must occur together: a premise that comes back with a new hypothesis is no leak.
     """
@@ -75,7 +75,7 @@ def save_trained_on(folder: Path | str, train: Examples) -> Path:
 
 
 def trained_on(folder: Path | str, examples: Examples) -> int | None:
-    """How many of the examples the model in `folder` was trained on; None where training left no hashes."""
+    """How many of the examples the model in `folder` was trained on; None if training left no hashes."""
     path = Path(folder) / TRAINED_ON_FILE
     if not path.is_file():
         return None

@@ -39,15 +39,15 @@ def load_task(
     Args:
         name_or_path: A key of `TASKS`; a CSV, TSV, JSONL, JSON or Parquet file; a folder with such files or written by
             `save_to_disk`; `owner/name[:configuration]` on the hub; or a table in memory, of pandas or `datasets`.
-        data: The folder with a built-in task's files; the hub where None.
+        data: The folder with a built-in task's files; the hub if None.
         protocol: How splits are made, a name of `PROTOCOLS` with options (`low-resource:size=1000`) or an object.
         seed: Of everything the protocol draws.
-        validation: A second file of one's own; held out of train where None.
+        validation: A second file of one's own; held out of train if None.
         test: A third.
-        text_columns: Of one's own data; guessed where None.
+        text_columns: Of one's own data; guessed if None.
         label_column: The same.
-        id_column: The same; row numbers where None.
-        label_names: Class names in label order; sorted where None.
+        id_column: The same; row numbers if None.
+        label_names: Class names in label order; sorted if None.
 
     Example:
         >>> load_task("rotten-tomatoes").test[0].label  # doctest: +SKIP

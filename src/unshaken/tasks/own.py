@@ -43,8 +43,8 @@ class Columns:
     Attributes:
         texts: One text column, or two for pairs.
         label: The label column.
-        id: A column of unique ids; row numbers where None.
-        label_names: Class names in label order; sorted from the training rows where None.
+        id: A column of unique ids; row numbers if None.
+        label_names: Class names in label order; sorted from the training rows if None.
     """
 
     texts: tuple[str, ...] | None = None
@@ -224,7 +224,7 @@ def _label_column(fields: Iterable[str], columns: Columns, texts: tuple[str, ...
 
 
 def _label_names(source: Source, column: str) -> tuple[str, ...]:
-    """Class names in sorted order, numbers by value; none where the labels are real numbers (regression)."""
+    """Class names in sorted order, numbers by value; none if the labels are real numbers (regression)."""
     seen: set[str] = set()
     kinds: dict[str, str] = {}  # "text", "whole" or "real" -> where one first stood
     for record in source.records():
@@ -235,7 +235,7 @@ def _label_names(source: Source, column: str) -> tuple[str, ...]:
         if text in seen:
             continue
         kind = _kind(text)
-        if kind != "real":  # targets of a regression are no classes, and there may be one a row
+        if kind != "real":  # targets of a regression are no classes, and there may be one per row
             seen.add(text)
         kinds.setdefault(kind, f"{record.where} has {value!r}")
         if "text" in kinds and len(kinds) > 1:

@@ -193,7 +193,7 @@ def _arrow_records(batches: Any) -> Iterator[Record]:
 
 
 def class_labels(path: Path, column: str) -> tuple[str, ...]:
-    """The class names that `datasets` wrote into a Parquet or Arrow file; empty where there are none."""
+    """The class names that `datasets` wrote into a Parquet or Arrow file; empty if there are none."""
     if path.suffix not in (".parquet", ".arrow"):
         return ()
     pyarrow, parquet = _pyarrow(path)
@@ -211,7 +211,7 @@ def class_labels(path: Path, column: str) -> tuple[str, ...]:
 
 
 def read_class_folders(folder: Path) -> Iterator[Record]:
-    """`neg/0_3.txt`, `pos/0_9.txt`: one file a text, the folder is its label (aclImdb)."""
+    """`neg/0_3.txt`, `pos/0_9.txt`: one file per text, the folder is its label (aclImdb)."""
     for label in sorted(child.name for child in folder.iterdir() if child.is_dir() and child.name != "unsup"):
         for path in sorted((folder / label).glob("*.txt"), key=_natural_order):
             name = f"{label}/{path.stem}"

@@ -42,7 +42,7 @@ def build_examples(
         split: Gives the name and the ids: "train" -> "sst2/train" and "train/0", "train/1", ...
         source: The file or hub path, for error messages.
         strict: Refuse empty texts. A user's file is checked; published sets are taken as they are (QQP has one).
-        count: Keep so many rows, drawn while reading: memory does not grow with the file. All where None.
+        count: Keep so many rows, drawn while reading: memory does not grow with the file. All if None.
         seed: Of the draw, which goes by ids alone.
     """
     every = _examples(records, task, split, source, strict=strict)
@@ -182,7 +182,7 @@ def _classes(task: Task) -> dict[str, int]:
 
 
 def _class(value: Any, task: Task, classes: Mapping[str, int], source: str, record: Record) -> int:
-    """The class of a label given by name, by other name or by number; -1 where it is hidden."""
+    """The class of a label given by name, by other name or by number; -1 if it is hidden."""
     text = label_text(value)
     for spelling in (text, text.casefold()):
         if spelling in classes:

@@ -34,7 +34,7 @@ class Task:
         version: Raised when rows, ids or labels of the task would change.
         label_column: The column that holds the label.
         aliases: Other names that files use for a column.
-        id_column: A column of stable ids; row numbers where there is none.
+        id_column: A column of stable ids; row numbers if there is none.
         group_column: A column to report by, such as AdvGLUE's attack level.
         folders: Where the files may be below `data`, in order.
         files: Per split, the file names in official or common layouts, in order.
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TaskData:
-    """The splits of a task; None where a split does not exist.
+    """The splits of a task; None if a split does not exist.
 
     Attributes:
         unlabelled: Texts whose labels are hidden (GLUE's test sets), each with label -1. Never evaluated.

@@ -12,7 +12,7 @@ from unshaken.errors import UnshakenError
 
 @dataclass
 class RobustTrainingArguments(TrainingArguments):
-    """`TrainingArguments` that evaluate and save once an epoch and keep the checkpoint of lowest validation loss.
+    """`TrainingArguments` that evaluate and save once per epoch and keep the checkpoint of lowest validation loss.
 
     Example:
         >>> RobustTrainingArguments("out", num_train_epochs=3, learning_rate=2e-5)

@@ -31,7 +31,7 @@ def seal(folder: Path | str) -> None:
 
 
 def complaint(folder: Path | str) -> str | None:
-    """Why a checkpoint cannot be used; None where every byte is as it was sealed."""
+    """Why a checkpoint cannot be used; None if every byte is as it was sealed."""
     folder = Path(folder)
     if not (folder / SEAL).is_file():
         return "its writing was cut off"

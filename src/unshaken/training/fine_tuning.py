@@ -49,7 +49,7 @@ class Plan:
     resume: bool = False
     on_step: Callable[[int, int], None] | None = None  # (done, all) steps; takes the place of the Trainer's own output
     callbacks: Sequence[Any] = ()  # more of the Trainer's callbacks
-    frozen_layers: int | None = None  # the embeddings and so many first layers stay as they are; none where None
+    frozen_layers: int | None = None  # the embeddings and so many first layers stay as they are; none if None
     label_column: str = "label"  # under which name the data had their labels, for whoever reads such a file again
 
 

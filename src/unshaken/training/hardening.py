@@ -54,7 +54,7 @@ def harden(
         test: Rows to report on, never trained on.
         out: Folder for both models and the report.
         validation: Rows that select the epoch, if any.
-        substitutions: What words may be swapped; WordNet (8 synonyms a word) where none is given.
+        substitutions: What words may be swapped; WordNet (8 synonyms per word) if none is given.
         hops: How far the vocabulary is smoothed.
         variants: Rewordings that SWAP draws of each text.
         attacked: Test rows that are attacked.

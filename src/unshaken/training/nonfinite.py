@@ -147,7 +147,7 @@ class SolveWatch:
             self._counts[layer] = self._counts.get(layer, torch.zeros_like(first)) + diverged
 
     def counts(self) -> dict[str, int]:
-        """Layer -> steps, where there are any; then counting starts anew."""
+        """Layer -> steps, if there are any; then counting starts anew."""
         found = {layer: int(count) for layer, count in self._counts.items()}
         self._counts.clear()
         return {layer: count for layer, count in found.items() if count}

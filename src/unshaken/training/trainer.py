@@ -49,7 +49,7 @@ class RobustTrainer(SafeTrainer):
     Args:
         model: A Hugging Face classifier, connected or not.
         args: `RobustTrainingArguments`.
-        defence: What turns a batch into a loss, or its name ("swap", "ascc+ptwd"); plain fine-tuning where None.
+        defence: What turns a batch into a loss, or its name ("swap", "ascc+ptwd"); plain fine-tuning if None.
         processing_class: The tokenizer; needed where the data sets are `Examples`.
         train_dataset: `Examples`, a table of texts and labels (pandas, `datasets`), or any data set the stock Trainer
             takes.
@@ -106,7 +106,7 @@ class RobustTrainer(SafeTrainer):
             **kwargs,
         )
         if self.is_deepspeed_enabled:
-            raise UnshakenError("DeepSpeed runs backward itself, once a step, and defences need it often: use FSDP2")
+            raise UnshakenError("DeepSpeed runs backward itself, once per step, and defences need it often: use FSDP2")
         if self.is_fsdp_enabled:
             shard_layers(self.accelerator.state.fsdp_plugin, self.model)
         # We weigh micro-batches ourselves, so the stock Trainer divides by their number and does no more. Left on,
@@ -257,7 +257,7 @@ class RobustTrainer(SafeTrainer):
     # ------------------------------------------------------------------------------------------ optimizer and files
 
     def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
-        """Called when the optimizer is ready, with shards for weights where there are any: the defence's own join."""
+        """Called when the optimizer is ready, with shards for weights if there are any: the defence's own join."""
         if self.is_fsdp_enabled:
             # The model is the root, though a defence may use its embeddings before it runs the model.
             self.model._get_fsdp_state()._lazy_init()

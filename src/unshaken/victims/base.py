@@ -30,8 +30,8 @@ class Victim(ABC):
         num_labels: Number of classes, at least two.
         name: How reports call it.
         fingerprint: SHA-256 of what decides its answers, as far as that can be known.
-        max_length: Longest input in tokens; 0 where the victim does not count tokens.
-        label_names: Names of the classes in their order; empty where nobody gave them any.
+        max_length: Longest input in tokens; 0 if the victim does not count tokens.
+        label_names: Names of the classes in their order; empty if nobody gave them any.
         unknown: What stands for a word the victim does not know, for attacks that ask how much a word matters.
 
     Example:
@@ -62,7 +62,7 @@ class Victim(ABC):
 
     @property
     def network(self) -> ModelVictim | None:
-        """The Hugging Face model whose gradients a white-box attack follows; None where there is none."""
+        """The Hugging Face model whose gradients a white-box attack follows; None if there is none."""
         return None
 
     @abstractmethod
@@ -192,7 +192,7 @@ class Victim(ABC):
         Args:
             url: Where to send a POST request.
             options: `request` is the JSON to send, with `$text` or `$texts` in it; `answer` the path to the answer
-                ("result.scores"); `label_names`; `headers`; `rate` in requests a second; `retries`; `cache`, a file
+                ("result.scores"); `label_names`; `headers`; `rate` in requests per second; `retries`; `cache`, a file
                 that keeps every answer, so that a killed run asks nothing twice.
 
         Example:

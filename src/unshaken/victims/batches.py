@@ -22,7 +22,7 @@ class Batch:
 
 
 class RaggedRows:
-    """Ragged rows on the device, from which padded batches are gathered there: one copy instead of one a batch."""
+    """Ragged rows on the device, from which padded batches are gathered there: one copy instead of one per batch."""
 
     def __init__(self, rows: Rows, device: torch.device, pad: int) -> None:
         order = np.argsort(-rows.lengths, kind="stable")  # longest first, so that a lack of memory shows at once

@@ -45,7 +45,7 @@ class HttpVictim(Victim):
         if not url.startswith(("http://", "https://")):
             raise UnshakenError(f"{url!r} is no web address; it starts with http:// or https://")
         if rate is not None and rate <= 0:
-            raise UnshakenError(f"rate is {rate}; it is requests a second, above 0")
+            raise UnshakenError(f"rate is {rate}; it is requests per second, above 0")
         self.url, self.request, self.answer = url, _template(request), answer
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.rate, self.retries, self.timeout = rate, retries, timeout

@@ -230,7 +230,7 @@ class ModelVictim(Victim):
         return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
 
     def _most_padded(self, lengths: np.ndarray, padding: int) -> int | None:
-        """The row that lacks most to the longest of its batch; None where no row is padded."""
+        """The row that lacks most to the longest of its batch; None if no row is padded."""
         order = np.argsort(-lengths, kind="stable")
         start, most, found = 0, 0, None
         while start < len(order):

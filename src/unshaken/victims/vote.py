@@ -35,7 +35,7 @@ class Vote(Wrapper):
         victim: Who is asked.
         k: Patterns.
         rate: The share of words with substitutes that a pattern rewords.
-        substitutions: What words are reworded to; WordNet where none is given.
+        substitutions: What words are reworded to; WordNet if none is given.
         seed: Of the patterns.
 
     Example:

@@ -10,7 +10,7 @@ class Wrapper(Victim):
 
     Args:
         victim: Who is asked.
-        name: How reports call both together; as the victim itself where None.
+        name: How reports call both together; as the victim itself if None.
     """
 
     def __init__(self, victim: Victim, name: str | None = None) -> None:

@@ -83,7 +83,7 @@ class TokenAssembler:
         return PiecePool(encode, self.pad[0], self.max_length if self.columns == 1 else None, specials)
 
     def recipes(self, examples: Sequence[Wordings]) -> list[Recipe | None]:
-        """A recipe for each example, with two calls of the tokenizer for all; None where texts must stay whole."""
+        """A recipe for each example, with two calls of the tokenizer for all; None if texts must stay whole."""
         if not self.usable:
             return [None] * len(examples)
         made = [self._cut(example) for example in examples]

@@ -29,7 +29,7 @@ class Wordings:
         texts: The texts as they are, one for each column.
         places: Column and word number of each place, in reading order.
         forms: Of each place, the word and then its substitutes in its case.
-        probe: What `PROBE` writes; there are no probes where None.
+        probe: What `PROBE` writes; there are no probes if None.
     """
 
     texts: tuple[str, ...]

@@ -66,7 +66,7 @@ class AddedTokens:
 
 
 def family_of(tokenizer: Any) -> Family | None:
-    """How this tokenizer may be cut; None where its texts must stay whole."""
+    """How this tokenizer may be cut; None if its texts must stay whole."""
     if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
         return None
     backend = tokenizer.backend_tokenizer
@@ -91,7 +91,7 @@ def family_of(tokenizer: Any) -> Family | None:
 
 
 def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] | None:
-    """The parts of each column; None where a place does not stand free."""
+    """The parts of each column; None if a place does not stand free."""
     if any(start in text for text in wordings.texts for start in added.starts):
         return None
     if family == "blanks" and " " in added.joiners:
@@ -113,7 +113,7 @@ def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] 
 
 
 def read(column: Column, reader: PartReader, added: AddedTokens) -> Column | None:
-    """A column cut before blanks with its parts read; None where the reading of one may depend on another."""
+    """A column cut before blanks with its parts read; None if the reading of one may depend on another."""
     parts = [part for before, forms in zip(column.fixed, column.choices, strict=True) for part in ((before,), forms)]
     parts.append((column.tail,))
     filled = [at for at, forms in enumerate(parts) if forms != ("",)]

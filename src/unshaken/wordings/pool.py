@@ -22,7 +22,7 @@ class PiecePool:
     Args:
         encode: Gives the tokens of strings.
         pad: The token that stands before all lists, for rows that end early.
-        limit: Tokens of a string that can ever be read; None where all of them count.
+        limit: Tokens of a string that can ever be read; None if all of them count.
         specials: Tokens that stand alone.
     """
 

@@ -35,7 +35,7 @@ class Candidate:
     Attributes:
         original: The words before the attack.
         swaps: Position to replacement of every changed word, written as in the text (its case already carried over).
-        previous: The swaps of the text that this candidate was made from; none where it was made from the original.
+        previous: The swaps of the text that this candidate was made from; none if it was made from the original.
         column: Which text of a pair this is.
     """
 
@@ -79,7 +79,7 @@ class Constraint(ABC):
 
         Args:
             rows: Candidates as choices, (n, positions); 0 keeps a word.
-            previous: The row they were made from, or one for each; none where it was the original.
+            previous: The row they were made from, or one for each; none if it was the original.
             columns: The column of each position.
             words: How many words each column has.
 
@@ -119,7 +119,7 @@ def restrict(
         constraints: Applied in their order.
         texts: The words of each text.
         choices: Of each text, the substitutes of each position: `Substitutions.for_text(words)`.
-        columns: Which column of its example each text is; all are 0 where None.
+        columns: Which column of its example each text is; all are 0 if None.
     """
     remaining = [[list(of_word) for of_word in of_text] for of_text in choices]
     for constraint in constraints:

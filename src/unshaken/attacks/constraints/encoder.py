@@ -45,7 +45,7 @@ class SentenceEncoder:
 
     @staticmethod
     def load(name: str | None = None) -> SentenceEncoder:
-        """The encoder of a hub name or folder, the embedded MiniLM where None; one copy a process."""
+        """The encoder of a hub name or folder, the embedded MiniLM if None; one copy per process."""
         return _loaded(name if name is not None else str(minilm_path()))
 
     @cached_property

@@ -34,12 +34,12 @@ class SentenceSimilarity(Constraint):
     Cost: One encoder pass for each distinct window, in batches over all examples in flight.
 
     Args:
-        model: Hub name or folder of an encoder; the embedded MiniLM where None.
+        model: Hub name or folder of an encoder; the embedded MiniLM if None.
         threshold: The least similarity allowed.
         metric: "cosine"; "angular", 1 - arccos(cosine)/pi; "jin2020", 1 - arccos(cosine), which can be negative.
-        window: Words around the swap that are compared; whole texts where None.
+        window: Words around the swap that are compared; whole texts if None.
         compared_with: "previous" text of the search, or the "original".
-        short_threshold: The least similarity in texts shorter than the window; they are not checked where None.
+        short_threshold: The least similarity in texts shorter than the window; they are not checked if None.
 
     Example:
         >>> words = segment("a good film about the sea")

@@ -120,7 +120,7 @@ class Cohort:
         return start, within(counts, total) + 1
 
     def per_place(self, owner: Tensor, place: Tensor, values: Tensor) -> Tensor:
-        """Values by example and place, -inf where there is none. (examples, places)"""
+        """Values by example and place, -inf if there is none. (examples, places)"""
         spread = values.new_full((len(self), self.width), -torch.inf)
         return spread.index_put((owner, place), values)
 
@@ -227,7 +227,7 @@ class Cohort:
         return [space for space, done in zip(self.spaces, self._reported.tolist(), strict=True) if not done]
 
     def _allowed(self, owner: Tensor, rows: Tensor, probes: bool, previous: Tensor | None) -> Tensor | None:
-        """Which rows the constraints allow; None where they allow all. (n,)"""
+        """Which rows the constraints allow; None if they allow all. (n,)"""
         if not self.attack.checks or probes:
             return None
         before = torch.zeros_like(rows) if previous is None else previous

@@ -27,7 +27,7 @@ def swap_word_by_word(
         order: The places of each example, those it has first.
         beat_clean: A substitute helps where it beats the text as it was, not the text so far.
         prefer: Which of several successes to end with: owner, rows, the rows they were made from and answers -> (n,).
-            That of the highest value where None.
+            That of the highest value if None.
     """
     rows, values = cohort.clean_rows(order), cohort.clean.values.clone()
     for step in range(cohort.width):
