@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -115,6 +116,29 @@ def test_events_and_mistakes(ground: Playground) -> None:
     assert "1 to 2,000" in empty["message"]
     with pytest.raises(UnshakenError, match="no model"):
         Playground({})
+
+
+def test_two_panels_ask_one_model_one_after_the_other() -> None:
+    """A model may change itself while it answers, as the encoder of a Hugging Face victim does."""
+    inside, most = [0], [0]
+
+    def judge(texts: list[str]) -> list[list[float]]:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.02)
+        inside[0] -= 1
+        return counts_good(texts)
+
+    victim = Victim.from_callable(judge, label_names=("negative", "positive"))
+    told: list[dict[str, Any]] = []
+    texts = ("a good film", "a fine plot", "a good plot")
+    threads = [threading.Thread(target=watch, args=(victim, text, "greedy", told.append)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(event["kind"] == "end" for event in told) == 3
+    assert most[0] == 1
 
 
 def test_a_model_that_fails_on_the_way_is_told_of() -> None:

@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
             watch(victim, text, query["attack"], self._tell)
         except (StoppedError, ConnectionError):
             return  # the page was closed, or its stop button pressed
-        except UnshakenError as error:
+        except Exception as error:  # a model may raise anything, and whoever watches wants to know
             with contextlib.suppress(StoppedError):  # nobody is left to be told
                 self._tell({"kind": "error", "message": str(error)})
 

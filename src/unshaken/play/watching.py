@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
@@ -16,6 +17,7 @@ from unshaken.victims.base import Texts, Victim
 from unshaken.victims.wrapper import Wrapper
 
 Tell = Callable[[dict[str, Any]], None]
+_ANSWERING = threading.Lock()  # a model answers one thread at a time; two panels, or two tabs, may ask the same one
 
 
 class StoppedError(Exception):
@@ -35,7 +37,7 @@ class Watched(Wrapper):
         return self.victim.fingerprint
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
-        answers = self.victim.log_probabilities(texts)
+        answers = _answers(self.victim, texts)
         self.asked += len(texts)
         own = answers[:, self.label]
         best = int(own.argmin())
@@ -44,6 +46,11 @@ class Watched(Wrapper):
             self.lowest = float(own[best])
             self.tell(step("step", self, texts[best][0], np.exp(answers[best])))
         return answers
+
+
+def _answers(victim: Victim, texts: Sequence[Texts]) -> np.ndarray:
+    with _ANSWERING:
+        return victim.log_probabilities(texts)
 
 
 def step(kind: str, victim: Watched, text: str, probabilities: np.ndarray) -> dict[str, Any]:
@@ -76,7 +83,7 @@ def parts(before: str, after: str) -> list[dict[str, Any]]:
 
 def watch(victim: Victim, text: str, attack: Attack | str, tell: Tell) -> None:
     """Attack a text, whose right answer is the victim's own, and tell of the start, each better step and the end."""
-    first = np.exp(victim.log_probabilities([(text,)])[0])
+    first = np.exp(_answers(victim, [(text,)])[0])
     label = int(first.argmax())
     watched = Watched(victim, text, label, tell)
     tell({**step("start", watched, text, first), "labels": list(victim.label_names), "label": label})
@@ -85,5 +92,5 @@ def watch(victim: Victim, text: str, attack: Attack | str, tell: Tell) -> None:
     if result.outcome == "error":  # the engine keeps what went wrong with one example; whoever watches wants to know
         raise UnshakenError(f"the attack ended early: {result.error}")
     last = result.adversarial[0] if result.adversarial else text
-    answer = np.exp(victim.log_probabilities([(last,)])[0])
+    answer = np.exp(_answers(victim, [(last,)])[0])
     tell({**step("end", watched, last, answer), "flipped": result.outcome == "success"})
