@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from unshaken import Victim
 from unshaken.attacks import Greedy
+from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.readers import (
@@ -239,6 +241,26 @@ def test_a_reader_belongs_to_its_victim(smoothed_bert: tuple[Any, Any]) -> None:
     rows = Examples(rows=tuple(Example(id=str(label), texts=("a good movie",), label=label) for label in (0, 1)))
     results = Greedy(substitutions=Homoglyphs())(reading, rows)
     assert (results.tally("success"), results.tally("failure")) == (0, 1)
+
+
+def test_special_tokens_pass_all_readers() -> None:
+    known = KnownWords.of([TEXT, "junk mask bunk"])
+    for doubt in (None, 10):
+        read = Readers((*parse("unicode,leet,spacing", known).parts, Spelling(known=known, doubt=doubt)))
+        for token in ("[UNK]", "[MASK]", "<unk>", "<mask>", "<s>", "</s>"):
+            assert read(f"a {token} moive") == f"a {token} movie"
+            assert read(f"{token}") == token
+
+
+def test_the_probe_of_pwws_reaches_a_reading_model_as_its_unknown_token() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path())
+    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    model = BertForSequenceClassification(config).eval()
+    reading = Victim.from_model(model, tokenizer, reader=parse("all", KnownWords.of([TEXT, "junk"])))
+    plain = Victim.from_model(model, tokenizer)
+    probe, misread = [(f"a {tokenizer.unk_token} movie",)], [("a [junk] movie",)]
+    assert (reading.log_probabilities(probe) == plain.log_probabilities(probe)).all()
+    assert (plain.log_probabilities(probe) != plain.log_probabilities(misread)).any()
 
 
 # ----------------------------------------------------------------------------- whole texts in disguise, as scans write

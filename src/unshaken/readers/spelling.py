@@ -14,7 +14,8 @@ from unshaken.readers.known import KnownWords
 from unshaken.substitutions.typos import kind_of_error
 from unshaken.substitutions.words import match_case
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’\-‐‑][^\W\d_]+)*")
+# A special token, such as an attack's probe, is matched whole and stays: [UNK], <mask>, </s>.
+_WORD = re.compile(r"\[[A-Z]+\]|</?[a-z]+>|[^\W\d_]+(?:['’\-‐‑][^\W\d_]+)*")
 _HYPHEN = re.compile(r"([\-‐‑])")
 # How often people make each error, by and large: a letter has about five neighbouring keys to slip to.
 LIKELY = {"swap": 1.0, "drop": 1.0, "repeat": 1.0, "key": 0.2, None: 0.001}
@@ -72,6 +73,8 @@ class Spelling(Reader):
 
     def _mended(self, written: str) -> str:
         word = written.lower()
+        if word[0] in "[<":
+            return written
         if word not in self.known and _HYPHEN.search(word):
             return "".join(part if _HYPHEN.match(part) else self._mended(part) for part in _HYPHEN.split(written))
         seen = {word}
