@@ -46,6 +46,7 @@ def test_it_is_its_official_step() -> None:
     moved(defence.critic)
     twin = copy.deepcopy(moved(model))
     network = literal_critic(defence.critic)
+    assert network[0].out_features == 300  # official code
     parts, found = run(defence, step)
     critic_gradients = gradients(defence.critic)
 

@@ -47,7 +47,7 @@ def wordpiece_step(**options: Any) -> Step:
 
 
 @pytest.mark.parametrize("wordpiece", [False, True])
-@pytest.mark.parametrize("variants", [1, 3])
+@pytest.mark.parametrize("variants", [1, 2, 3])
 def test_loss_and_gradients_are_those_of_the_worst_variant(wordpiece: bool, variants: int) -> None:
     """With dropout: none where variants are compared, and in the one pass over texts and worst variants."""
     step = wordpiece_step(progress=0.25) if wordpiece else text_step(tiny_model(dropout=0.2), progress=0.25)
@@ -261,7 +261,15 @@ def test_the_worst_variant_of_a_step_is_what_is_recalled() -> None:
 
 def test_bad_input() -> None:
     alone = [{name: 0.5, "variants": 1} for name in ("greed", "recall", "spread")]
-    for options in ({"variants": 0}, {"rate": 0.0}, {"rate": 1.5}, {"greed": -0.1}, {"recall": 1.0}, *alone):
+    for options in (
+        {"variants": 0},
+        {"rate": 0.0},
+        {"rate": 1.5},
+        {"greed": -0.1},
+        {"greed": 1.5},
+        {"recall": 1.0},
+        *alone,
+    ):
         with pytest.raises(UnshakenError):
             SWAP(**options)
     model = tiny_model()

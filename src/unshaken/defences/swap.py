@@ -222,7 +222,8 @@ class SWAP(Defence):
 
     def _choose(self, step: Step, examples: Sequence[Example]) -> Array:
         """What each variant writes at each place of the batch: 0 is the word, k substitute k. (variants, places)"""
-        if step.reader is not self._reader:
+        # Between batches, because all texts of one are needed together.
+        if step.reader is not self._reader or len(self._wordings) > REMEMBERED:
             self._reader = step.reader
             self._forget()
         keys = self._keys(examples, zlib.crc32(f"{self.seed} {step.progress}".encode()))
@@ -282,8 +283,6 @@ class SWAP(Defence):
         if texts not in self._wordings:
             if self._touched is None:
                 raise UnshakenError("SWAP has no substitution set: call setup(model, num_labels=...) before training")
-            if len(self._wordings) > REMEMBERED:
-                self._forget()
             chosen = [self.columns is None or column in self.columns for column in range(len(texts))]
             split = [segment(text if on else "") for on, text in zip(chosen, texts, strict=True)]
             source = self._touched.substitutions
