@@ -132,7 +132,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def equivalents() -> dict[tuple[str, str, str, str, int], str]:
-    """Mutants that compute the same as the program, and why; each entry of the list has a file and its mutants."""
+    """Mutants that compute the same as the program, and why."""
     listed: dict[tuple[str, str, str, str, int], str] = {}
     for entry in tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", []):
         for nth in entry.get("nth", [1]):

@@ -206,6 +206,8 @@ def test_repeated_sightings_count_as_one_after_the_other() -> None:
         expected += MOMENTUM * (0.5 - expected)
     assert defence.gains.max().item() == pytest.approx(expected)
     assert defence.gains.count_nonzero() == 1
+    defence.remember(examples[:1], np.array([[1], [0]]), torch.tensor([[0.0], [0.4]]))  # a gain of -0.2, seen once
+    assert defence.gains.sum().item() == pytest.approx(0.7 * expected - 0.3 * 0.2)
 
 
 def test_spread_variants_replace_a_rising_share_of_the_words() -> None:
@@ -277,8 +279,23 @@ def test_bad_input() -> None:
     with pytest.raises(UnshakenError, match="call setup"):
         SWAP(substitutions=WORDS).loss(step)
     nothing = ready(SWAP(substitutions=Dictionary(entries={"nowhere": ["else"]})), model, tokenizer())
+    texts = [step.examples[0].with_texts([f"text {number}"]) for number in range(64)]
+    assert len(nothing.draw(step, texts[:63])) == 4 * 63  # too few to tell
     with pytest.raises(UnshakenError, match="no usable substitute"):
-        nothing.draw(step, [step.examples[0].with_texts([f"text {number}"]) for number in range(64)])
+        nothing.draw(step, texts)
     step.labels = step.labels.double()
     with pytest.raises(UnshakenError, match="regression"):
         ready(SWAP(substitutions=WORDS), model, tokenizer()).loss(step)
+
+
+def test_one_text_is_a_batch_and_another_length_is_obeyed() -> None:
+    step = wordpiece_step()
+    defence = ready(SWAP(substitutions=WORDS, rate=1.0), step.model, step.tokenizer)
+    for length in (32, 5, 32):
+        now = replace(step, max_length=length)
+        found, _ = defence.encode(now, step.examples[:1])
+        expected = now.encode([step.examples[0].texts, *defence.draw(now, step.examples[:1])])
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert found["input_ids"].shape[1] > 5
+    assert defence._recipes  # otherwise both are one way
