@@ -49,24 +49,37 @@ def test_what_is_not_finite_in_a_gradient_moves_nothing(value: float) -> None:
     assert (still == 1).all()
 
 
-def test_smart_starts_on_where_its_gradient_is_not_a_number() -> None:
-    """The ascent's second pass alone has the gradient broken; the loss is that of an ascent which does not move."""
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_smart_moves_nothing_where_its_gradient_is_not_finite(value: float) -> None:
+    """Rising elements of the ascent's gradient are broken; the loss is that of an ascent in which they stand still."""
     losses = []
-    for is_broken, size in ((True, 0.3), (False, 1e-300)):
+    for instead in (value, 0.0):
         model = tiny_model(dropout=0.0)
         passes: list[Any] = []
 
-        def spoil(module: Any, given: Any, output: Any, passes: list[Any] = passes, on: bool = is_broken) -> None:
-            passes.append(output)
-            if on and len(passes) == 2:
-                output.logits.register_hook(lambda gradient: gradient * math.nan)
+        def spoil(module: Any, given: Any, passes: list[Any] = passes, instead: float = instead) -> None:
+            passes.append(given)
+            if len(passes) == 2:  # after the clean pass
+                given[0].register_hook(lambda gradient: torch.where(gradient > 0, instead, gradient))
 
-        defence = ready(SMART(step_size=size, noise=0.01, projection="ball", eps=9.0), model)
-        model.register_forward_hook(spoil)
+        model.bert.encoder.register_forward_pre_hook(spoil)
+        defence = ready(SMART(step_size=0.3, noise=0.01, projection="ball", eps=9.0), model)
         losses.append(run(defence, tiny_step(model, progress=0.5))[0])
         assert len(passes) == 3
     torch.testing.assert_close(losses[0], losses[1])
     assert losses[0]["smoothness"] > 0
+
+
+def test_smart_as_its_paper_has_it() -> None:
+    paper = SMART.paper()
+    assert (paper.weight, paper.step_size, paper.projection, paper.bregman_weight) == (1.0, 1e-3, "ball", 1.0)
+    model = tiny_model()
+    ready(paper, model)
+    before = paper.teacher.classifier.weight.clone()
+    with torch.no_grad():
+        model.classifier.weight.add_(1.0)
+    paper.after_step(model)
+    torch.testing.assert_close(paper.teacher.classifier.weight, before + 0.01)
 
 
 def test_the_first_step_alone_looks_whether_gradients_reach_the_words() -> None:
