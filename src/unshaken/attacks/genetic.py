@@ -118,13 +118,16 @@ class Genetic(SearchAttack):
     def _draws(self, cohort: Cohort, active: Tensor, streams: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
         """What each example draws for its parents, and which words come from the first; in the order of `search`."""
         children = self.population - 1
-        uniform = np.empty((len(active), 2 * children))
-        from_first = np.zeros((len(active), children, cohort.width), bool)
+        drawn = np.ones((len(active), children * (2 + cohort.width)))
         for row, number in enumerate(active.tolist()):
-            uniform[row] = streams[number].random((children, 2)).ravel()
-            places = len(cohort.spaces[number])
-            from_first[row, :, :places] = streams[number].random((children, places)) < 0.5
-        return torch.from_numpy(uniform).to(cohort.device), torch.from_numpy(from_first).to(cohort.device)
+            streams[number].random(out=drawn[row, : children * (2 + len(cohort.spaces[number]))])
+        numbers = torch.from_numpy(drawn).to(cohort.device)
+        uniform, words = numbers[:, : 2 * children], numbers[:, 2 * children :]
+        places = cohort.places[active, None, None]  # each child draws for as many words as there are
+        each = torch.arange(children, device=cohort.device)[:, None] * places
+        at = each + torch.arange(cohort.width, device=cohort.device)  # (active, children, places)
+        from_first = words.gather(1, at.clamp_max(words.shape[1] - 1).flatten(1)).view_as(at) < 0.5
+        return uniform.contiguous(), from_first
 
     def _perturb_many(
         self, cohort: Cohort, active: Tensor, rows: Tensor, streams: Sequence[np.random.Generator]

@@ -109,7 +109,8 @@ class Spaces:
         """A word and its substitutes in its case, none of them twice."""
         key = (surface, tuple(substitutes))
         if key not in self._forms:
-            cased = dict.fromkeys(match_case(surface, word) for word in substitutes)
+            is_plain = not surface[:1].isupper()  # substitutes are written as they come
+            cased = dict.fromkeys(substitutes if is_plain else [match_case(surface, word) for word in substitutes])
             cased.pop(surface, None)
             self._forms[key] = (surface, *cased)
         return self._forms[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -58,6 +58,9 @@ class Words(Sequence[str]):
     def __getitem__(self, index: slice) -> tuple[str, ...]: ...
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         return self.surfaces[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.surfaces)
 
     @cached_property
     def surfaces(self) -> tuple[str, ...]:

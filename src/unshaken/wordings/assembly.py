@@ -6,6 +6,7 @@ cuts are less certain than with BERT, an example changed at every place is compa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from unshaken.wordings.cuts import AddedTokens, Column, PartReader, cut, family_
 from unshaken.wordings.pool import PiecePool
 from unshaken.wordings.recipes import recipes_of
 from unshaken.wordings.table import Recipe, Template, TokenTable
-from unshaken.wordings.windows import Window, window
+from unshaken.wordings.windows import WordCut, cut_at_words
 
 REMEMBERED = 1 << 20  # strings whose tokens are kept, some 200 MB
 
@@ -94,15 +95,15 @@ class TokenAssembler:
                 found[number] = None
         return found
 
-    def window_recipes(self, examples: Sequence[Wordings]) -> list[tuple[Recipe, Window] | None]:
-        """Recipes of texts of one column from which any stretch of words can be taken; see `windows`."""
+    def window_recipes(self, examples: Sequence[Wordings], column: int) -> list[tuple[Recipe, WordCut] | None]:
+        """Recipes of one column of examples, from which any stretch of words can be taken; see `windows`."""
         if self._family != "separators" or self._template is None or self.columns > 1 or self.reader is not None:
             return [None] * len(examples)
-        cuts = [cut(example, "separators", self._added) for example in examples]
-        made = [None if columns is None else window(columns[0]) for columns in cuts]
-        found = self._recipes([None if own is None else [own[0]] for own in made], [own.texts for own in examples])
+        made = [cut_at_words(example, column, self._added) for example in examples]
+        texts = [(example.texts[column],) for example in examples]
+        found = self._recipes([None if own is None else [own.column] for own in made], texts)
         return [
-            None if recipe is None or own is None else (recipe, own[1]) for recipe, own in zip(found, made, strict=True)
+            None if recipe is None or own is None else (recipe, own) for recipe, own in zip(found, made, strict=True)
         ]
 
     def _recipes(self, made: Sequence[list[Column] | None], texts: Sequence[tuple[str, ...]]) -> list[Recipe | None]:
@@ -190,14 +191,12 @@ class TokenAssembler:
     def _joined(self, columns: Sequence[Column], choice: int) -> list[int]:
         """The tokens with one choice at every place, untruncated."""
         assert self._template is not None
-        tokens = self._pool.tokens
         joined: list[int] = []
         for column, (special, _) in zip(columns, self._template.specials, strict=False):
+            chosen = [forms[choice] for forms in column.choices]
+            parts = itertools.chain.from_iterable(zip(column.fixed, chosen, strict=True))
             joined += special
-            for before, forms in zip(column.fixed, column.choices, strict=True):
-                joined += tokens(before)
-                joined += tokens(forms[choice])
-            joined += tokens(column.tail)
+            joined += self._pool.tokens(itertools.chain(parts, (column.tail,)))
         return joined + self._template.specials[-1][0]
 
     def _wrong_when_changed(

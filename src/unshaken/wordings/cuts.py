@@ -97,7 +97,7 @@ def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] 
     if family == "blanks" and " " in added.joiners:
         return None
     # A mark or an invisible character at the edge of a form could join what stands beside it.
-    if not all(_are_solid(forms) for forms in wordings.forms):
+    if not all(are_solid(forms) for forms in wordings.forms):
         return None
     columns = []
     for column in range(len(wordings.texts)):
@@ -184,8 +184,16 @@ def _is_cut(text: str, at: int) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def _are_solid(forms: tuple[str, ...]) -> bool:
+def are_solid(forms: tuple[str, ...]) -> bool:
     return all(_is_solid(edge) for form in forms for edge in (form[:1], form[-1:]) if edge)
+
+
+def separates(between: str, joiners: Collection[str], may_be_empty: bool = False) -> bool:
+    """Whether what stands between two words keeps their pieces apart."""
+    if not between:
+        return may_be_empty
+    edges = (between[0], between[-1])
+    return all(_is_separator(edge) and edge not in joiners for edge in edges)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
@@ -57,21 +58,22 @@ class PiecePool:
             self._lists.append(tokens)
         return number
 
-    def number(self, string: str) -> int:
-        """The token list of a string."""
-        return self._numbers[string]
+    def numbers(self, strings: Iterable[str]) -> list[int]:
+        """The token list of each string."""
+        return list(map(self._numbers.__getitem__, strings))
 
     def number_of_token(self, token: int) -> int:
         """The list of one special token."""
         return self._by_tokens[(token,)]
 
-    def group(self, strings: tuple[str, ...]) -> tuple[int, ...]:
-        """The token lists of the strings of a group."""
-        return self._groups[strings]
+    def groups(self, strings: Iterable[tuple[str, ...]]) -> list[tuple[int, ...]]:
+        """The token lists of the strings of each group."""
+        return list(map(self._groups.__getitem__, strings))
 
-    def tokens(self, string: str) -> tuple[int, ...]:
-        """All of a string's tokens."""
-        return self._lists[self._numbers[string]]
+    def tokens(self, strings: Iterable[str]) -> list[int]:
+        """All tokens of strings, end to end."""
+        lists = map(self._lists.__getitem__, map(self._numbers.__getitem__, strings))
+        return list(itertools.chain.from_iterable(lists))
 
     def lengths(self) -> Array:
         """Tokens of each list, those beyond the limit left out. (lists,)"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,39 +10,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unshaken.wordings.choices import PROBE, Array, Wordings
-from unshaken.wordings.cuts import Column
+from unshaken.wordings.choices import PROBE, Wordings
+from unshaken.wordings.cuts import AddedTokens, Column, are_solid, separates
 
 if TYPE_CHECKING:
     from unshaken.wordings.assembly import TokenAssembler
 
 
-class Window(NamedTuple):
-    """What each place of a text that was cut at every word stands for. Each (places,)"""
+class WordCut(NamedTuple):
+    """A text cut at every word: its places are words, and signs between words. White space has no tokens."""
 
-    first: Array  # the word itself, or the word before what stands between two
-    last: Array  # the word itself, or the word after it
+    column: Column
+    first: list[int]  # of each place: the word itself, or the word before the signs
+    last: list[int]  # the word itself, or the word after them
+    changing: list[tuple[int, int, int]]  # place here, place of the wordings, word
 
 
-def window(column: Column) -> tuple[Column, Window]:
-    """A column with every word as a place that can be left out, where what stands between words can be, too.
-
-    Args:
-        column: Cut at all words, the probe being nothing.
-    """
-    choices: list[tuple[str, ...]] = []
-    first: list[int] = []
-    last: list[int] = []
-    for word, between in enumerate((*column.fixed, column.tail)):
-        if between and not between.isspace():  # white space has no tokens
-            choices.append((between, ""))
-            first.append(word - 1)
-            last.append(word)
-        if word < len(column.choices):
-            choices.append(column.choices[word])
-            first.append(word)
-            last.append(word)
-    return Column(("",) * len(choices), tuple(choices), ""), Window(np.array(first), np.array(last))
+def cut_at_words(example: Wordings, column: int, added: AddedTokens) -> WordCut | None:
+    """Every word as a place that can be left out, and so can the signs between words; None where a word is not free."""
+    words = example.words[column]
+    text, count = words.text, len(words)
+    starts, ends = zip(*words.spans, strict=True) if count else ((), ())
+    between = [text[start:end] for start, end in zip((0, *ends), (*starts, len(text)), strict=True)]
+    choices: list[tuple[str, ...]] = [(surface, "") for surface in words.surfaces]
+    places = [(place, word) for place, (of, word) in enumerate(example.places) if of == column]
+    for place, word in places:
+        choices[word] = (*example.forms[place], "")
+    if (
+        any(start in text for start in added.starts)
+        or not all(map(are_solid, choices))
+        or not all(separates(gap, added.joiners) for gap in set(between[1:-1]))
+        or not separates(between[0][-1:], added.joiners, may_be_empty=True)
+        or not separates(between[-1][:1], added.joiners, may_be_empty=True)
+    ):
+        return None
+    signs = [at for at, gap in enumerate(between) if gap and not gap.isspace()]
+    first, last = list(range(count)), list(range(count))
+    for at in reversed(signs):
+        choices.insert(at, (between[at], ""))
+        first.insert(at, at - 1)
+        last.insert(at, at)
+    changing = [(word + bisect_right(signs, word), place, word) for place, word in places]
+    return WordCut(Column(("",) * len(choices), tuple(choices), ""), first, last, changing)
 
 
 class Windows:
@@ -63,27 +73,29 @@ class Windows:
     def __init__(
         self, assembler: TokenAssembler, examples: Sequence[Wordings], column: int, device: torch.device
     ) -> None:
-        places = [
-            {word: place for place, (of, word) in enumerate(example.places) if of == column} for example in examples
-        ]
-        made = assembler.window_recipes(
-            [_all_words(example, column, own) for example, own in zip(examples, places, strict=True)]
-        )
+        made = assembler.window_recipes(examples, column)
         self.table = assembler.table([found and found[0] for found in made], device)
+        cuts = [found and found[1] for found in made]
         width = max((len(example) for example in examples), default=0)
         word_of = np.full((len(examples), width), -1)
-        source = np.full((len(examples), self.table.places), width)  # a column of zeros that is put beside the choices
+        own = [
+            (row, place, word)
+            for row, example in enumerate(examples)
+            for place, (of, word) in enumerate(example.places)
+            if of == column
+        ]
+        rows, places, words = np.array(own, np.int64).reshape(-1, 3).T
+        word_of[rows, places] = words
+        # A column of zeros is put beside the choices, for words that cannot change.
+        source = np.full((len(examples), self.table.places), width)
+        changing = [(row, *of) for row, cut in enumerate(cuts) if cut for of in cut.changing]
+        rows, at, places, _ = np.array(changing, np.int64).reshape(-1, 4).T
+        source[rows, at] = places
         bounds = np.zeros((2, len(examples), self.table.places), np.int64)
-        for row, (own, found) in enumerate(zip(places, made, strict=True)):
-            word_of[row, list(own.values())] = list(own)
-            if found is None:
-                continue
-            words, last = found[1]
-            bounds[:, row, : len(words)] = found[1]
-            place_of = np.full(len(examples[row].words[column]) + 1, width)  # a last one for what precedes the first
-            place_of[list(own)] = list(own.values())
-            source[row, : len(words)] = np.where(words == last, place_of[words], width)
-        self.known = torch.tensor([found is not None for found in made], device=device)
+        filled = np.arange(self.table.places) < np.array([len(cut.first) if cut else 0 for cut in cuts])[:, None]
+        bounds[0, filled] = [word for cut in cuts if cut for word in cut.first]
+        bounds[1, filled] = [word for cut in cuts if cut for word in cut.last]
+        self.known = torch.tensor([cut is not None for cut in cuts], device=device)
         self.words = torch.tensor([len(example.words[column]) for example in examples], device=device)
         self.word_of, self._source, self._first, self._last = (
             torch.from_numpy(part).to(device) for part in (word_of, source, *bounds)
@@ -101,12 +113,3 @@ class Windows:
         padded = torch.nn.functional.pad(rows, (0, 1))
         inside = (self._first[owner] >= start[:, None]) & (self._last[owner] < stop[:, None])
         return padded.gather(1, self._source[owner]).masked_fill(~inside, PROBE)
-
-
-def _all_words(example: Wordings, column: int, places: dict[int, int]) -> Wordings:
-    """One column with every word as a place; most have but themselves to choose, or nothing."""
-    words = example.words[column]
-    forms = tuple(
-        example.forms[places[at]] if at in places else (surface,) for at, surface in enumerate(words.surfaces)
-    )
-    return Wordings(texts=(words.text,), places=tuple((0, at) for at in range(len(words))), forms=forms, probe="")
