@@ -101,6 +101,15 @@ def connections(name: str) -> str:
     return caption(found["about"]) + grid(heading, rows)
 
 
+def compared_gradients() -> str:
+    found = load("cpu/connections-gradients.json")
+    modes: dict[str, list[str]] = {}
+    for row in found["rows"]:  # the layer form, then the increment form
+        modes.setdefault(row["mode"], []).extend([number(row["weights"]), number(row["words"])])
+    heading = ["mode", "layer form: weights", "words", "increment form: weights", "words"]
+    return caption(found["about"]) + grid(heading, [[mode, *cells] for mode, cells in modes.items()])
+
+
 def defences(name: str) -> str:
     found = load(name)
     rows = [
@@ -208,6 +217,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "noise": noise,
     "gradient-quality": gradient_quality,
     "connections-cpu": lambda: connections("cpu/connections.json"),
+    "connections-cpu-implicit": lambda: connections("cpu/connections-implicit.json"),
+    "connections-gradients": compared_gradients,
     "connections-cpu-gte": lambda: connections("cpu/connections-gte.json"),
     "connections-gpu": lambda: connections("gpu/connections.json"),
     "connections-bars": connections_bars,

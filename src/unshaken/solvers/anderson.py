@@ -91,7 +91,7 @@ class Anderson(IterativeSolver):
             gram = gram + tiny * torch.eye(count, dtype=gram.dtype, device=gram.device)
             # solve_ex does not look at the result, so a GPU is not made to wait.
             solved = torch.linalg.solve_ex(gram, system[:, count * count :, None]).result[:, :, 0]
-        return -torch.nan_to_num(solved, nan=0.0, posinf=0.0, neginf=0.0)
+        return torch.nan_to_num(solved, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 class AndersonCourse:
@@ -115,7 +115,7 @@ class AndersonCourse:
         self.points: list[Tensor] = []
         self.images: list[Tensor] = []
         self.order: tuple[int, ...] = ()  # the slots in use, oldest first
-        self.scale = z0  # until the first image is there
+        self.first_image = z0  # until there is one
 
     def take(self, image: Tensor) -> None:
         step, width = len(self.sizes), self.width
@@ -129,7 +129,7 @@ class AndersonCourse:
         self.products[:, slot, :filled] = row
         self.sizes.append(row[:, slot])
         if step == 0:
-            self.scale = size(image, self.mask)
+            self.first_image = image
         self.all_points.append(self.z)
         self.points, self.images = [*self.points, self.z][-width:], [*self.images, image][-width:]
         self.z = self.solver._mixed(self.products, self.order, self.points, self.images)
@@ -142,8 +142,8 @@ class AndersonCourse:
         return torch.where(expand(is_calm, self.z), self.z, self.all_points[0])
 
     def end(self) -> Solution:
-        cost = Cost(evaluations=len(self.sizes))
-        return self.solver._judged(self.all_points, self.z, torch.stack(self.sizes).sqrt(), self.scale, cost)
+        cost, scale = Cost(evaluations=len(self.sizes)), size(self.first_image, self.mask)
+        return self.solver._judged(self.all_points, self.z, torch.stack(self.sizes).sqrt(), scale, cost)
 
 
 @cache
@@ -166,7 +166,7 @@ def _normal_equations(order: tuple[int, ...], width: int, ridge: float, device: 
     mean = torch.stack([gram[i][i] for i in range(count)]).mean(0)
     for i in range(count):
         gram[i][i] = gram[i][i] + ridge * mean
-    slope = [product(i, newest) - size for i in older]
+    slope = [size - product(i, newest) for i in older]  # downwards
     return torch.stack([*(entry for row in gram for entry in row), *slope], dim=1).to(device)
 
 
