@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -76,6 +76,16 @@ class Group:
     def _chosen(self, recipe: Recipe) -> tuple[list[str], list[str]]:
         methods, columns = {row.name for row in recipe.methods}, {column.name for column in recipe.columns}
         return [name for name in self.methods if name in methods], [name for name in self.columns if name in columns]
+
+    @property
+    def method_names(self) -> list[str]:
+        return list(dict.fromkeys(row.name for name in self.recipes for row in self.recipe(name).methods))
+
+    def only(self, methods: Sequence[str]) -> Group:
+        """The same with some of its methods, and with the recipes that have any of them."""
+        kept = tuple(name for name in self.method_names if name in methods)
+        recipes = [name for name in self.recipes if any(row.name in kept for row in self.recipe(name).methods)]
+        return replace(self, methods=kept, recipes=tuple(recipes))
 
     @property
     def title(self) -> str:

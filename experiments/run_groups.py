@@ -33,6 +33,7 @@ def main() -> None:
     words.add_argument("--out", type=Path, required=True)
     words.add_argument("--workers", type=int, default=16)
     words.add_argument("--minutes", type=float, default=float("inf"))
+    words.add_argument("--method", action="append", help="a method by its name in the recipe; all if not given")
     given = words.parse_args()
     known = [group.file for group in groups()]
     for file in given.files:
@@ -40,6 +41,10 @@ def main() -> None:
             raise UnshakenError(f"no group has the file {file!r}; {nearest(file, known)}")
     if not given.data.is_dir():
         raise UnshakenError(f"no such folder: {given.data}")
+    methods = {name for group in groups() if group.file in given.files for name in group.method_names}
+    for name in given.method or []:
+        if name not in methods:
+            raise UnshakenError(f"these groups have no method {name!r}; {nearest(name, sorted(methods))}")
     deadline = time.time() + 60 * given.minutes
     with locked(given.out):
         waiting = [task for file in given.files for task in tasks(file, given, deadline)]
@@ -62,7 +67,8 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
         group_by_length=own[0].group_by_length,
         deadline=deadline,
     )
-    for job in merge(job for group in own for job in group.jobs()):
+    wanted = own if not given.method else [group.only(given.method) for group in own]
+    for job in merge(job for group in wanted for job in group.jobs()):
         known = kept(file).get(job.run.key, workspace.outcome(job.run))
         if known.lacks(job.measures) and workspace.outcome(job.run).lacks(job.measures):
             yield job, workspace

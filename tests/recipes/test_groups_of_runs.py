@@ -63,14 +63,19 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
         "--workers",
         "2",
     ]
-    assert call(*command, "--out", str(tmp_path / "out")).startswith("4 training runs")  # two methods, two seeds
+    command, out = [*command, "--out"], str(tmp_path / "out")
+    assert call(*command, out, "--method", "plain").startswith("2 training runs")  # one method, two seeds
+    assert call(*command, out).startswith("2 training runs")  # the other
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        call(*command, out, "--method", "plan")
+    assert "did you mean 'plain'?" in refused.value.stderr
     assert "small.jsonl: 4 of 4 planned runs" in call("results.py", "collect", str(tmp_path / "out"))
     kept = [json.loads(line) for line in (workspace / "reproduce" / "small.jsonl").read_text().splitlines()]
     assert [outcome["error"] for outcome in kept] == [None] * 4
     plain = [outcome for outcome in kept if outcome["run"]["settings"]["defence"] == "standard"]
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
     assert all(outcome["training"]["group_by_length"] for outcome in kept)
-    assert call(*command, "--out", str(tmp_path / "other")).strip() == "0 training runs"
+    assert call(*command, str(tmp_path / "other")).strip() == "0 training runs"
 
 
 def try_once(run: Run, measures: Sequence[Measure], workspace: Workspace) -> Outcome:
