@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unshaken import Connection, connect
 from unshaken.connections import captured
-from unshaken.connections.graphs import Awaited, Captured, Pass, can_be_held
+from unshaken.connections.graphs import Awaited, Captured, Pass, can_be_held, first_cause
 from unshaken.solvers import Anderson
 from unshaken.solvers.base import looking_later
 
@@ -293,3 +293,16 @@ class TestOnAGPU:
             model(**batch), model(**batch)
         assert runner.replays == 0
         assert len(seen) == 2
+
+
+def test_what_began_a_failure_is_told_and_not_what_it_brought_about() -> None:
+    def capture() -> None:
+        try:
+            raise ValueError("the pass waits for the device")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    with pytest.raises(RuntimeError) as failed:
+        capture()
+    assert str(first_cause(failed.value)) == "the pass waits for the device"
+    assert first_cause(alone := RuntimeError("alone")) is alone

@@ -116,7 +116,7 @@ class Captured:
             try:
                 self._graphs[key] = self._new_graph(inputs, trains) if made < self.limit else None
             except Exception as error:  # what cannot be captured can still be run
-                _log.warning("no CUDA graph for this pass, which runs eagerly: %s", error)
+                _log.warning("no CUDA graph for this pass, which runs eagerly: %s", first_cause(error))
             if self._graphs[key] is None:
                 self._refused.add(key)
         return self._graphs[key]
@@ -130,6 +130,13 @@ class Captured:
         if trains:
             return _Training(made, inputs, self._pools[trains], self._awaited)
         return _Inference(made, inputs, self._pools[trains])
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """What began it: the end of a capture that broke complains as well, and of nothing but that it broke."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def can_be_held(model: nn.Module) -> bool:
