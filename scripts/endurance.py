@@ -7,7 +7,7 @@
 Every trial is a line of `--out`, with the commit that was measured, and the table at the end counts the lines. A trial
 is *held* where the command ended as an undisturbed one does and *refused* where it ended with one line and exit code 2.
 All else is a fault: a *traceback*, a *hang*, a *wrong* result with exit code 0, or any *other* end. The exit code is 1
-where there is a fault. `--record docs/reliability.md` puts the table of the lines of `--out` there.
+where there is a fault. `--record SECURITY.md` puts the table of the lines of `--out` there.
 """
 
 from __future__ import annotations

@@ -286,3 +286,8 @@ def test_a_text_in_which_every_word_is_of_two_scripts_is_latin():
     assert Unicode()(hidden) == text
     for own in ("оно хорошо, а это хуже", "το και ο χρόνος", "мы смотрели Star Wars вчера вечером дома"):
         assert Unicode()(own) == unicodedata.normalize("NFKC", own)
+
+
+def test_what_a_reader_knows_is_not_set_by_name() -> None:
+    with pytest.raises(UnshakenError, match="come from its model"):
+        parse("unicode,spelling:known=x", KnownWords({"good": 2}))

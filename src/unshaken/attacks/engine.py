@@ -76,6 +76,11 @@ def run(
     return replace(empty, rows=tuple(done[example.id] for example in mine))
 
 
+def side_by_side(victim: Victim) -> int:
+    """Examples that are searched together: a GPU is fast only with large batches, a CPU as fast with small ones."""
+    return 1024 if victim.runs_beside_python else 256
+
+
 class _Engine:
     """One run's searches.
 
@@ -94,8 +99,7 @@ class _Engine:
         first: Sequence[Example] = (),
         has_answered: bool = False,
     ) -> None:
-        if in_flight is None:  # a GPU is fast only with large batches, a CPU as fast with small ones
-            in_flight = 1024 if victim.runs_beside_python else 256
+        in_flight = side_by_side(victim) if in_flight is None else in_flight
         if in_flight < 1:
             raise UnshakenError(f"in_flight is {in_flight}; it must be at least 1")
         self.attack = attack

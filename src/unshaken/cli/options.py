@@ -111,13 +111,15 @@ def require_models(*names: str) -> None:
     from unshaken.pretrained import locate
 
     for name in names:
+        if name.startswith(("http://", "https://")):
+            continue
         if Path(name).suffix.lower() in DATA_ENDINGS and not Path(name).is_dir():
             raise UnshakenError(f"{name} is a file of data where the model goes; the model comes first, then the data")
         if name == ENCODER and not Path(name).exists():
             raise UnshakenError(
                 f"{name} is an encoder that answers nothing yet; fine-tune it first: unshaken train DATA --model {name}"
             )
-        if not name.startswith(("http://", "https://")) and not name.endswith(".onnx"):
+        if not name.endswith(".onnx"):
             locate(name)
 
 

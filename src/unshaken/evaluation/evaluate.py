@@ -122,10 +122,14 @@ def evaluate(
 def _sets(examples: Any, models: Sequence[Victim]) -> list[Examples]:
     """Examples with their names; tables are read with the classes of the first model."""
     if isinstance(examples, Mapping):
-        return [replace(rows, name=str(key)) for key, one in examples.items() for rows in _sets(one, models)]
+        return [replace(_set(one, models), name=str(key)) for key, one in examples.items()]
+    return [_set(examples, models)]
+
+
+def _set(examples: Any, models: Sequence[Victim]) -> Examples:
     if isinstance(examples, Examples) or not models:
-        return [cast("Examples", examples)]
-    return [table_examples(examples, label_names=models[0].label_names or None)]
+        return cast("Examples", examples)
+    return table_examples(examples, label_names=models[0].label_names or None)
 
 
 def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:

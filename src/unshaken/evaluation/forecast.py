@@ -7,23 +7,25 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from unshaken.attacks import PWWS, Beam, Genetic, SearchAttack, TextFooler
 from unshaken.attacks.base import Attack
+from unshaken.attacks.engine import side_by_side
 from unshaken.display import duration
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.report import Report
 from unshaken.examples import Example, Examples
-from unshaken.substitutions import coverage
+from unshaken.substitutions import MaskedLM, coverage
 from unshaken.tasks.sampling import rank
 from unshaken.victims.base import Victim
 
-COHORT = 256  # examples that an attack searches side by side: time goes by whole cohorts
 LONG_ENOUGH = 10.0  # seconds that the last measurement takes at least, where there are rows enough
 POOL = 16_384  # rows drawn at most
 GLANCE = 32  # examples that an outlook looks at
@@ -97,7 +99,8 @@ def forecast(
             size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
             return len(some), seconds, busy, size
 
-    start, size = 0, min(COHORT, max(1, len(sample) // 16))
+    cohort = max((side_by_side(victim) for victim in victims), default=1)  # time goes by whole cohorts
+    start, size = 0, min(cohort, max(1, len(sample) // 16))
     points: list[tuple[int, float, float, int]] = []
     while start + size <= len(sample) and (len(points) < 3 or points[-1][1] < LONG_ENOUGH):
         points.append(measured(sample[start : start + size]))
@@ -147,7 +150,7 @@ def outlook(victim: Victim, examples: Examples, attacks: Sequence[Attack]) -> st
     if any(row.original is not None for row in examples):  # a static adversarial set is answered, not attacked
         return ""
     few = examples.sample(min(GLANCE, len(examples)))
-    asked = {attack.name: _most_questions(attack, few) for attack in attacks if isinstance(attack, BOUNDED)}
+    asked = [(attack.name, _most_questions(attack, few)) for attack in attacks if _is_bounded(attack)]
     if not asked:
         return ""
     texts = [row.texts for row in few]
@@ -155,18 +158,26 @@ def outlook(victim: Victim, examples: Examples, attacks: Sequence[Attack]) -> st
     begin = time.perf_counter()
     victim.log_probabilities(texts)
     rate = len(texts) / max(time.perf_counter() - begin, 1e-9)
-    total = sum(asked.values()) * len(examples)
+    total = sum(questions for _, questions in asked) * len(examples)
+    names = ", ".join(name for name, _ in asked)
     return (
-        f"{', '.join(asked)} on {len(examples):,} examples of {examples.name}: at most about {total:,.0f} questions, "
+        f"{names} on {len(examples):,} examples of {examples.name}: at most about {total:,.0f} questions, "
         f"{duration(total / rate)} at {rate:,.0f} per second; a search that succeeds stops earlier"
     )
 
 
+def _is_bounded(attack: Attack) -> TypeGuard[SearchAttack]:
+    """Not with a masked LM, whose substitutes take as long to know as to ask about."""
+    return isinstance(attack, BOUNDED) and not isinstance(attack.substitutions, MaskedLM)
+
+
 def _most_questions(attack: SearchAttack, few: Examples) -> float:
-    """About one example, by a search that finds nothing or meets its budget."""
-    found = coverage(attack.substitutions, few)
-    asked = queries_to_the_end(attack, found.positions, found.positions * (found.choices - 1))
-    return asked if attack.query_budget is None else min(asked, attack.query_budget)
+    """About one example, by a search that finds nothing or meets its budget: the mean, as long texts ask for most."""
+    most = inf if attack.query_budget is None else attack.query_budget
+    found = [coverage(attack.substitutions, few.with_rows([row])) for row in few]
+    return fmean(
+        min(queries_to_the_end(attack, one.positions, one.positions * (one.choices - 1)), most) for one in found
+    )
 
 
 def queries_to_the_end(attack: Attack, words: float, choices: float) -> float:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from unshaken.errors import UnshakenError
 from unshaken.names import from_spec
 from unshaken.readers.base import FILE_NAME, Reader, Readers, from_dict, saved_reader
 from unshaken.readers.known import KnownWords
@@ -31,6 +32,8 @@ def parse(spec: str, known: KnownWords) -> Readers:
 
     Synonyms are made from a set, in Python: `Synonyms.of(substitutions, known)`.
     """
+    if re.search(r"\bknown\s*=", spec):
+        raise UnshakenError(f"readers {spec!r}: the words that a reader knows come from its model, not from a name")
     makers: dict[str, Any] = {
         "unicode": Unicode,
         "leet": partial(Leet, known=known),

@@ -1,0 +1,75 @@
+"""The line before an attack: never fewer questions than a search that finds nothing asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unshaken.attacks import PWWS, Beam, Genetic, Greedy
+from unshaken.cli.options import require_models
+from unshaken.errors import UnshakenError
+from unshaken.evaluation import evaluate
+from unshaken.evaluation.forecast import outlook
+from unshaken.examples import Example, Examples
+from unshaken.substitutions import Dictionary
+from unshaken.victims.base import Victim
+
+WORDS = Dictionary(entries={"good": ["fine", "great", "nice"], "film": ["movie"], "plot": ["story", "tale"]})
+# Of very different length: what a search asks grows faster than the text.
+TEXTS = ("good", "good film", "good film good plot", " ".join(["good film and good plot"] * 4))
+
+
+def stubborn() -> Victim:
+    def answers(texts: Sequence[Any]) -> np.ndarray:
+        return np.tile([0.9, 0.1], (len(texts), 1))
+
+    return Victim.from_callable(answers, 2, name="stubborn")
+
+
+def rows(*texts: str) -> Examples:
+    return Examples(rows=tuple(Example(id=str(n), texts=(text,), label=0) for n, text in enumerate(texts)))
+
+
+def promised(attacks: Sequence[Any]) -> int:
+    line = outlook(stubborn(), rows(*TEXTS), attacks)
+    found = re.search(r"at most about ([\d,]+) questions", line)
+    assert found is not None, line
+    return int(found[1].replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        PWWS(substitutions=WORDS),
+        Greedy(substitutions=WORDS),
+        Beam(substitutions=WORDS, width=4),
+        Genetic(substitutions=WORDS, population=4, generations=3),
+    ],
+    ids=lambda attack: attack.name,
+)
+def test_a_search_that_finds_nothing_asks_no_more_than_was_said(attack: Any) -> None:
+    asked = sum(row.queries for row in attack(stubborn(), rows(*TEXTS)))
+    assert asked / 1.1 <= promised([attack]) <= 4 * asked  # Genetic draws its words, some with more swaps than others
+
+
+def test_two_attacks_of_one_name_are_counted_both() -> None:
+    small, large = (Genetic(substitutions=WORDS, population=size, generations=3) for size in (4, 40))
+    both = promised([small, large])
+    assert both == promised([large, small])
+    assert both == pytest.approx(promised([small]) + promised([large]), abs=1)
+
+
+def test_an_address_that_ends_like_a_file_of_data_is_a_model() -> None:
+    require_models("https://example.invalid/predict.json")
+    with pytest.raises(UnshakenError, match="is a file of data where the model goes"):
+        require_models("predict.json")
+
+
+def test_a_set_of_sets_is_refused() -> None:
+    """Both would stand in the report under one name."""
+    with pytest.raises(UnshakenError, match="dict"):
+        evaluate(stubborn(), {"mine": {"one": rows("good"), "two": rows("film")}}, [])
