@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -207,6 +207,37 @@ def test_half_precision_decides_nothing_near_a_threshold(victims: Any, monkeypat
             Greedy(substitutions=WORD_LIST, constraints=(similar,))(victims[2], examples)
     assert wrong[0.0] >= len(scores)
     assert wrong[0.02] == 0
+
+
+def test_half_precision_does_not_choose_among_fooling_texts(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However rough: of the texts that fool the model the most similar is taken, closely measured."""
+    vectors = SentenceEncoder.vectors
+
+    def rough(self: Any, source: Any, exact: bool = False) -> Any:
+        found = vectors(self, source, exact=True)
+        return found if exact else torch.randn_like(found)
+
+    attack = TextFooler(substitutions=WORD_LIST, constraints=(SentenceSimilarity(threshold=-1.0),))
+    expected = plain(one_by_one(attack, victims[2], labelled(victims[2])))
+    monkeypatch.setattr(SentenceEncoder.load(), "is_rough", True)
+    monkeypatch.setattr(SentenceEncoder, "vectors", rough)
+    found = plain(attack(victims[2], labelled(victims[2])))
+    assert [row["adversarial"] for row in found] == [row["adversarial"] for row in expected]
+    assert sum(row["outcome"] == "success" for row in found) > 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverAlike(SentenceSimilarity):
+    """A user's own: only what is checked changes, not how many are checked at once."""
+
+    def check(self, candidates: Any) -> list[bool]:
+        return [False for _ in candidates]
+
+
+def test_a_subclass_that_changes_the_check_is_heard(victims: Any) -> None:
+    attack = Greedy(substitutions=WORD_LIST, constraints=(NeverAlike(threshold=0.0),))
+    results = assert_equal(attack, victims[2], labelled(victims[2]))
+    assert {row.outcome for row in results} == {"failure"}
 
 
 def test_wrong_answers_are_not_searched(victims: Any) -> None:

@@ -305,4 +305,5 @@ def test_what_began_a_failure_is_told_and_not_what_it_brought_about() -> None:
     with pytest.raises(RuntimeError) as failed:
         capture()
     assert str(first_cause(failed.value)) == "the pass waits for the device"
+    assert first_cause(failed.value, failed.value.__context__) is failed.value  # it was there before
     assert first_cause(alone := RuntimeError("alone")) is alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -157,3 +157,24 @@ def test_bad_input() -> None:
     with pytest.raises(UnshakenError, match="whole objective"):
         ASCC() + ASCC()
     assert len((ASCC() + PTWD()).parts) == 2
+
+
+def test_a_gradient_that_does_not_reach_the_words_is_refused_in_the_first_batch_that_has_any() -> None:
+    model = tiny_model(dropout=0.0)
+
+    def blind(layer: nn.Module, given: Any) -> Any:
+        states, *rest = given
+        return torch.cat([states[:, :1], states[:, 1:].detach()], 1), *rest
+
+    model.bert.encoder.layer[0].register_forward_pre_hook(blind)
+    step = text_step(model)
+    made = tokenizer()(["zzz"] * len(step.labels), return_tensors="pt")
+    wordless = replace(
+        step,
+        examples=[replace(example, texts=("zzz",)) for example in step.examples],
+        inputs={name: made[name] for name in step.inputs},
+    )
+    defence = ready(ASCC(substitutions=WORDS), model, tokenizer())
+    defence.loss(wordless)
+    with pytest.raises(UnshakenError, match="zero at every word"):
+        defence.loss(replace(step, progress=0.5))

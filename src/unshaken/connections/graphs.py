@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -112,11 +113,11 @@ class Captured:
         if key not in self._graphs:  # the first time it runs eagerly: odd last batches are not worth a graph
             self._graphs[key] = None
         elif self._graphs[key] is None and key not in self._refused:
-            made = sum(graph is not None for graph in self._graphs.values())
+            made, handled = sum(graph is not None for graph in self._graphs.values()), sys.exception()
             try:
                 self._graphs[key] = self._new_graph(inputs, trains) if made < self.limit else None
             except Exception as error:  # what cannot be captured can still be run
-                _log.warning("no CUDA graph for this pass, which runs eagerly: %s", first_cause(error))
+                _log.warning("no CUDA graph for this pass, which runs eagerly: %s", first_cause(error, handled))
             if self._graphs[key] is None:
                 self._refused.add(key)
         return self._graphs[key]
@@ -132,9 +133,12 @@ class Captured:
         return _Inference(made, inputs, self._pools[trains])
 
 
-def first_cause(error: BaseException) -> BaseException:
-    """What began it: the end of a capture that broke complains as well, and of nothing but that it broke."""
-    while error.__context__ is not None:
+def first_cause(error: BaseException, handled: BaseException | None = None) -> BaseException:
+    """What began it: the end of a capture that broke complains as well, and of nothing but that it broke.
+
+    What was `handled` already, before the capture, has nothing to do with it.
+    """
+    while error.__context__ is not None and error.__context__ is not handled:
         error = error.__context__
     return error
 

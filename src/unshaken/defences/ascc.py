@@ -47,7 +47,7 @@ class ASCC(Defence):
         columns: Which texts of a pair may change; all if None.
 
     Example:
-        >>> defence = ASCC(Dictionary.load("neighbours.json"), beta=4)
+        >>> defence = ASCC(substitutions=Dictionary.load("neighbours.json"), beta=4)
     """
 
     citation: ClassVar[tuple[str, ...]] = ("dong-etal-2021-towards", "dong-etal-2021-how")
@@ -81,10 +81,12 @@ class ASCC(Defence):
             self.columns = (self.columns,)
         self.search = HullSearch(**{field.name: getattr(self, field.name) for field in fields(HullSearch)})
         self._build: HullBuilder | None = None
+        self._has_looked = False
 
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         HullMixer(model, self.space)  # says now, not in the first step, what the model lacks
         self.substitutions = resolve(self.substitutions)
+        self._has_looked = False  # whether gradients reach the words: asked once, because it makes a GPU wait
         if self.warm_start:
             vocabulary = model.get_input_embeddings().num_embeddings  # type: ignore[operator]
             self.register_buffer("memory", torch.zeros(num_labels, vocabulary, SLOTS))
@@ -142,8 +144,9 @@ class ASCC(Defence):
         with contextlib.nullcontext() if self.attack_dropout else evaluation_mode(step.core):
             with torch.no_grad():
                 clean = log_probabilities(step.forward(step.core).logits).exp() if self.objective == "kl" else None
-            area, is_first = step.inputs["input_ids"].numel(), step.progress == 0
-            found = self.search(step.core, hull, start, logits, gain, area=area, looks=is_first)
+            area = step.inputs["input_ids"].numel()
+            found = self.search(step.core, hull, start, logits, gain, area=area, looks=not self._has_looked)
+            self._has_looked = self._has_looked or len(hull) > 0  # a batch without words to change shows nothing
         if self.warm_start:
             self.memory[known] = F.pad(found - found.mean(-1, keepdim=True), (0, SLOTS))[:, :SLOTS]
         return found

@@ -130,6 +130,16 @@ def restrict(
     return remaining
 
 
+def speaks_for_itself(constraint: Constraint) -> bool:
+    """Whether its `check_many` says what its `check` says; not if a subclass has changed `check` alone."""
+    order = type(constraint).__mro__
+
+    def rank(name: str) -> int:
+        return next((rank for rank, kind in enumerate(order) if name in vars(kind)), len(order))
+
+    return all(rank("check_many") <= rank(name) for name in ("check", "check_rows", "scores"))
+
+
 def check(constraints: Sequence[Constraint], candidates: Sequence[Candidate]) -> list[bool]:
     """Which candidates all constraints allow; each constraint sees in one batch what those before it let through."""
     allowed = [True] * len(candidates)

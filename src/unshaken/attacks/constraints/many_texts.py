@@ -86,7 +86,8 @@ class ManySimilarities:
         parts = self._here(owner[told], rows[told], previous[told])
         scores = torch.ones(len(told), dtype=torch.float64, device=self.device)
         for column, compared in self._compared(*parts, changed_only=True):
-            scores[compared.numbers] = self._scores(column, compared, *parts)
+            # The best of these is taken, so rounding must not decide; few rows fool a model.
+            scores[compared.numbers] = self._scores(column, compared, *parts, exact=self.encoder.is_rough)
         return found.index_put((told,), scores.to(found.device))
 
     def _here(self, owner: Tensor, rows: Tensor, previous: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unshaken.attacks.constraints.base import Candidate, Constraint
+from unshaken.attacks.constraints.base import Candidate, Constraint, speaks_for_itself
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.groups import any_of, first_best, first_true, rank_of, within
 from unshaken.attacks.outcomes import conclude
@@ -236,7 +236,7 @@ class Cohort:
         # Texts are looked at only where the constraints that need none let them through.
         for constraint in sorted(self.attack.checks, key=lambda found: not found.reads_rows):
             some = (owner[left], rows[left], before[left])
-            found = constraint.check_many(self, *some) if len(left) else None
+            found = constraint.check_many(self, *some) if len(left) and speaks_for_itself(constraint) else None
             left = left[self.check_texts(constraint, *some) if found is None else found]
         return (~changed).index_fill(0, left, True)
 
