@@ -204,8 +204,8 @@ def _require_one_gpu(cpu: bool) -> None:
     import torch
 
     if cpu or not torch.cuda.is_available():
-        why = "this run is on the CPU; use --device cuda:0, or leave it out" if cpu else "no CUDA device was found"
-        raise UnshakenError(f"--cuda-graphs replays steps on a GPU, and {why}")
+        why = "this run is on the CPU: use --device cuda:0, or" if cpu else "no CUDA device was found:"
+        raise UnshakenError(f"--cuda-graphs replays steps on a GPU, and {why} leave it out")
     if torch.cuda.device_count() > 1:
         raise UnshakenError(
             f"--cuda-graphs takes one GPU, and this process sees {torch.cuda.device_count()}: "
