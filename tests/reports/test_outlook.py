@@ -56,6 +56,22 @@ def test_a_search_that_finds_nothing_asks_no_more_than_was_said(attack: Any) -> 
     assert asked / 1.1 <= promised([attack]) <= 4 * asked  # Genetic draws its words, some with more swaps than others
 
 
+def test_a_text_that_a_model_cannot_answer_ends_nothing_before_the_run() -> None:
+    """The run lets such an example alone fail, so the line before it must not end the command."""
+
+    def answers(texts: Sequence[Any]) -> np.ndarray:
+        if any("plot" in str(text) for text in texts):
+            raise ValueError("no plots")
+        return np.tile([0.9, 0.1], (len(texts), 1))
+
+    attack = PWWS(substitutions=WORDS)
+    victim = Victim.from_callable(answers, 2, name="fails")
+    assert [row.outcome for row in attack(victim, rows(*TEXTS))] == ["failure", "failure", "error", "error"]
+    line = outlook(victim, rows(*TEXTS), [attack])
+    assert line.endswith(f"at most about {promised([attack])} questions")
+    assert outlook(victim, rows(), [attack]) == ""
+
+
 def test_two_attacks_of_one_name_are_counted_both() -> None:
     small, large = (Genetic(substitutions=WORDS, population=size, generations=3) for size in (4, 40))
     both = promised([small, large])

@@ -147,23 +147,24 @@ def outlook(victim: Victim, examples: Examples, attacks: Sequence[Attack]) -> st
 
     Much cheaper than `forecast`, and much rougher. Empty if there is no search of which the end is known.
     """
-    if any(row.original is not None for row in examples):  # a static adversarial set is answered, not attacked
+    if not examples or any(row.original is not None for row in examples):  # a static set is answered, not attacked
         return ""
     few = examples.sample(min(GLANCE, len(examples)))
     asked = [(attack.name, _most_questions(attack, few)) for attack in attacks if _is_bounded(attack)]
     if not asked:
         return ""
-    texts = [row.texts for row in few]
-    victim.log_probabilities(texts[:1])  # the first answer of a process is slow
-    begin = time.perf_counter()
-    victim.log_probabilities(texts)
-    rate = len(texts) / max(time.perf_counter() - begin, 1e-9)
     total = sum(questions for _, questions in asked) * len(examples)
     names = ", ".join(name for name, _ in asked)
-    return (
-        f"{names} on {len(examples):,} examples of {examples.name}: at most about {total:,.0f} questions, "
-        f"{duration(total / rate)} at {rate:,.0f} per second; a search that succeeds stops earlier"
-    )
+    line = f"{names} on {len(examples):,} examples of {examples.name}: at most about {total:,.0f} questions"
+    texts = [row.texts for row in few]
+    try:
+        victim.log_probabilities(texts[:1])  # the first answer of a process is slow
+        begin = time.perf_counter()
+        victim.log_probabilities(texts)
+        rate = len(texts) / max(time.perf_counter() - begin, 1e-9)
+    except Exception:  # the run meets what is wrong with a text too, and lets that example alone fail
+        return line
+    return f"{line}, {duration(total / rate)} at {rate:,.0f} per second; a search that succeeds stops earlier"
 
 
 def _is_bounded(attack: Attack) -> TypeGuard[SearchAttack]:
