@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.forecast import queries_to_the_end
+from unshaken.evaluation.outlook import queries_to_the_end
 from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_rows
 from unshaken_experiments.runs import Measure, Run, Settings
 from unshaken_experiments.schedule import Job

@@ -7,7 +7,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from unshaken import Connection, Victim, connect
 from unshaken.attacks import PWWS, Genetic, Greedy, SearchAttack, TextFooler
-from unshaken.evaluation.forecast import queries_to_the_end
+from unshaken.evaluation.outlook import queries_to_the_end
 from unshaken.examples import Example, Examples
 from unshaken.solvers import Anderson, GradientDescent
 from unshaken.substitutions import Dictionary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from unshaken.attacks import PWWS, Beam, Genetic, Greedy
 from unshaken.cli.options import require_models
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
-from unshaken.evaluation.forecast import outlook
+from unshaken.evaluation.outlook import outlook
 from unshaken.examples import Example, Examples
 from unshaken.substitutions import Dictionary
 from unshaken.victims.base import Victim
@@ -34,8 +35,8 @@ def rows(*texts: str) -> Examples:
     return Examples(rows=tuple(Example(id=str(n), texts=(text,), label=0) for n, text in enumerate(texts)))
 
 
-def promised(attacks: Sequence[Any]) -> int:
-    line = outlook(stubborn(), rows(*TEXTS), attacks)
+def promised(attacks: Sequence[Any], victims: Sequence[Victim] | None = None, **options: Any) -> int:
+    line = outlook(victims or [stubborn()], rows(*TEXTS), attacks, **options)
     found = re.search(r"at most about ([\d,]+) questions", line)
     assert found is not None, line
     return int(found[1].replace(",", ""))
@@ -67,9 +68,44 @@ def test_a_text_that_a_model_cannot_answer_ends_nothing_before_the_run() -> None
     attack = PWWS(substitutions=WORDS)
     victim = Victim.from_callable(answers, 2, name="fails")
     assert [row.outcome for row in attack(victim, rows(*TEXTS))] == ["failure", "failure", "error", "error"]
-    line = outlook(victim, rows(*TEXTS), [attack])
+    line = outlook([victim], rows(*TEXTS), [attack])
     assert line.endswith(f"at most about {promised([attack])} questions")
-    assert outlook(victim, rows(), [attack]) == ""
+    assert outlook([victim], rows(), [attack]) == ""
+
+
+@pytest.mark.parametrize(
+    "attack", [PWWS(substitutions=WORDS), PWWS(substitutions=WORDS, scoring="margin")], ids=["logits", "margin"]
+)
+def test_what_is_repeated_is_counted(attack: PWWS, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under other scores, at another temperature, and for each model."""
+    asked: list[int] = []
+    real = PWWS.__call__
+
+    def counted(self: PWWS, *words: Any, **options: Any) -> Any:
+        found = real(self, *words, **options)
+        asked.extend(row.queries for row in found)
+        return found
+
+    monkeypatch.setattr(PWWS, "__call__", counted)
+    data = rows(*TEXTS).with_rows([*rows(*TEXTS), Example(id="wrong", texts=("a",), label=1)])
+    victims = [Victim.from_callable(lambda texts: np.tile([0.9, 0.1], (len(texts), 1)), 2, name=name) for name in "ab"]
+    options = {"recheck": len(TEXTS) + 1, "calibrate": True}
+    evaluate(victims, data, [attack], **options)
+    times = 2 * 2 * (3 if attack.scoring == "margin" else 4)
+    said = promised([attack], victims, recheck=len(TEXTS), calibrate=True)
+    assert said == pytest.approx(times * promised([attack]), rel=0.01)
+    assert sum(asked) <= said * 1.1
+    assert sum(asked) >= said / 4
+
+
+def test_a_run_that_goes_on_counts_what_is_left(tmp_path: Path) -> None:
+    attack, victim = PWWS(substitutions=WORDS), stubborn()
+    evaluate(victim, rows(*TEXTS), [attack], out=tmp_path)
+    assert outlook([victim], rows(*TEXTS), [attack], resumed=tmp_path) == ""
+    (found,) = tmp_path.rglob("pwws-*.jsonl")
+    found.write_text("".join(found.read_text().splitlines(keepends=True)[: 1 + len(TEXTS) // 2]))
+    assert promised([attack], resumed=tmp_path) == pytest.approx(promised([attack]) / 2, abs=1)
+    assert promised([attack], resumed=tmp_path / "other") == promised([attack])
 
 
 def test_two_attacks_of_one_name_are_counted_both() -> None:

@@ -122,7 +122,7 @@ def attack(
             large.print_forecast([victim], [[rows] for rows in sets.values()], attacks, seed=seed, views=_save_views)
             return
         if shard.leads:
-            large.print_outlook([victim], sets.values(), attacks)
+            large.print_outlook([victim], sets.values(), attacks, resumed=out if resume else None)
         named = victim if names is None else {names[0]: victim}
         report = evaluate(named, sets, attacks, out=out, resume=resume, seed=seed, progress=progress, shard=shard)
         if not shard.leads:

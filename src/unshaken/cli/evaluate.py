@@ -99,11 +99,13 @@ def evaluate(
                 attacks,
                 seed=seed,
                 recheck=recheck,
+                calibrate=calibrate,
                 views=_save_page,
             )
             return
         if shard.leads:
-            large.print_outlook(victims, examples.values(), attacks)
+            how: dict[str, Any] = {"recheck": recheck, "calibrate": calibrate, "resumed": out if resume else None}
+            large.print_outlook(victims, examples.values(), attacks, **how)
         report = run(
             victims if names is None else dict(zip(names, victims, strict=True)),
             examples,

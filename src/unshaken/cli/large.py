@@ -56,15 +56,16 @@ def run_blocks(
         console.print(f"Results: {out / 'blocks'}\nTotals: {out / 'totals.json'}", markup=False, soft_wrap=True)
 
 
-def print_outlook(victims: Sequence[Victim], sets: Iterable[Examples], attacks: Sequence[Attack]) -> None:
-    """A line for each set on how long attacks on the first victim take at most."""
+def print_outlook(
+    victims: Sequence[Victim], sets: Iterable[Examples], attacks: Sequence[Attack], **options: Any
+) -> None:
+    """A line for each set on how long the attacks take at most; options as for `outlook`."""
     from unshaken.display import note
-    from unshaken.evaluation.forecast import outlook
+    from unshaken.evaluation.outlook import outlook
 
     for rows in sets:
-        line = outlook(victims[0], rows, attacks)
-        if line:
-            note(line if len(victims) == 1 else f"{line} (the first of {len(victims)} models)")
+        if line := outlook(victims, rows, attacks, **options):
+            note(line)
 
 
 def print_forecast(
@@ -74,6 +75,7 @@ def print_forecast(
     *,
     seed: int,
     recheck: int = 0,
+    calibrate: bool = False,
     views: Callable[[Report, Path], Any] | None = None,
 ) -> None:
     """Measure samples of each set and print what the whole will take; nothing is kept.
@@ -86,5 +88,6 @@ def print_forecast(
 
     for blocks in sets:
         sample, rows, number = drawn(blocks, seed)
-        found = forecast(victims, sample, attacks, rows=rows, blocks=number, seed=seed, recheck=recheck, views=views)
+        how: dict[str, Any] = {"seed": seed, "recheck": recheck, "calibrate": calibrate, "views": views}
+        found = forecast(victims, sample, attacks, rows=rows, blocks=number, **how)
         Console().print(f"{sample.name}: {found}", markup=False, highlight=False, soft_wrap=True)

@@ -179,6 +179,11 @@ def _folder_name(victim: Victim, rows: Examples) -> Path:
     return Path(slug(victim.name, victim.fingerprint)) / slug(rows.name, rows.fingerprint)
 
 
+def results_file(folder: Path, victim: Victim, rows: Examples, attack: Attack) -> Path:
+    """Where a run in `folder` writes what one attack found."""
+    return folder / _folder_name(victim, rows) / f"{_key(attack.name, attack.settings())}.jsonl"
+
+
 @dataclass(frozen=True)
 class _Run:
     """One model on one set. What is finished is kept in the folder and read back when the run is resumed."""
@@ -307,7 +312,7 @@ class _Run:
         )
 
     def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:
-        if not self.recheck or not isinstance(attack, SearchAttack) or not attack.needs_scores:
+        if not self.recheck or not isinstance(attack, SearchAttack) or not probes.variants(attack):
             return ()
         return probes.rechecks(attack, self.victim, self.examples, run.results, self.recheck, self.seed)
 

@@ -7,14 +7,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from statistics import fmean
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
-from unshaken.attacks import PWWS, Beam, Genetic, SearchAttack, TextFooler
 from unshaken.attacks.base import Attack
 from unshaken.attacks.engine import side_by_side
 from unshaken.display import duration
@@ -22,14 +19,11 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.report import Report
 from unshaken.examples import Example, Examples
-from unshaken.substitutions import MaskedLM, coverage
 from unshaken.tasks.sampling import rank
 from unshaken.victims.base import Victim
 
 LONG_ENOUGH = 10.0  # seconds that the last measurement takes at least, where there are rows enough
 POOL = 16_384  # rows drawn at most
-GLANCE = 32  # examples that an outlook looks at
-BOUNDED = (PWWS, TextFooler, Genetic, Beam)  # searches of which `queries_to_the_end` knows the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +66,7 @@ def forecast(
     blocks: int = 1,
     seed: int = 0,
     recheck: int = 0,
+    calibrate: bool = False,
     views: Callable[[Report, Path], Any] | None = None,
 ) -> Forecast:
     """Evaluate samples of growing size, for good but in a folder that is thrown away, and draw the line on.
@@ -85,6 +80,7 @@ def forecast(
         blocks: How many evaluations they are: each begins anew.
         seed: As for `evaluate`.
         recheck: The same.
+        calibrate: The same.
         views: What is written besides the results, where a run writes more.
     """
 
@@ -92,7 +88,8 @@ def forecast(
         """Rows, seconds by both clocks and bytes of one evaluation."""
         with tempfile.TemporaryDirectory(prefix="unshaken-forecast-") as folder:
             begin, busy = time.perf_counter(), time.process_time()
-            report = evaluate(list(victims), some, list(attacks), out=folder, seed=seed, recheck=recheck)
+            how: dict[str, Any] = {"seed": seed, "recheck": recheck, "calibrate": calibrate}
+            report = evaluate(list(victims), some, list(attacks), out=folder, **how)
             if views is not None:
                 views(report, Path(folder))
             seconds, busy = time.perf_counter() - begin, time.process_time() - busy
@@ -140,52 +137,3 @@ def _drawn_on(counts: np.ndarray, times: np.ndarray, rows: int, blocks: int) -> 
         if slope > 0 and offset >= 0:
             return float(offset * blocks + slope * rows)
     return float(times[-1] / counts[-1] * rows)
-
-
-def outlook(victim: Victim, examples: Examples, attacks: Sequence[Attack]) -> str:
-    """How long the attacks take at most, at a glance: what searches that find nothing ask, and how fast it is answered.
-
-    Much cheaper than `forecast`, and much rougher. Empty if there is no search of which the end is known.
-    """
-    if not examples or any(row.original is not None for row in examples):  # a static set is answered, not attacked
-        return ""
-    few = examples.sample(min(GLANCE, len(examples)))
-    asked = [(attack.name, _most_questions(attack, few)) for attack in attacks if _is_bounded(attack)]
-    if not asked:
-        return ""
-    total = sum(questions for _, questions in asked) * len(examples)
-    names = ", ".join(name for name, _ in asked)
-    line = f"{names} on {len(examples):,} examples of {examples.name}: at most about {total:,.0f} questions"
-    texts = [row.texts for row in few]
-    try:
-        victim.log_probabilities(texts[:1])  # the first answer of a process is slow
-        begin = time.perf_counter()
-        victim.log_probabilities(texts)
-        rate = len(texts) / max(time.perf_counter() - begin, 1e-9)
-    except Exception:  # the run meets what is wrong with a text too, and lets that example alone fail
-        return line
-    return f"{line}, {duration(total / rate)} at {rate:,.0f} per second; a search that succeeds stops earlier"
-
-
-def _is_bounded(attack: Attack) -> TypeGuard[SearchAttack]:
-    """Not with a masked LM, whose substitutes take as long to know as to ask about."""
-    return isinstance(attack, BOUNDED) and not isinstance(attack.substitutions, MaskedLM)
-
-
-def _most_questions(attack: SearchAttack, few: Examples) -> float:
-    """About one example, by a search that finds nothing or meets its budget: the mean, as long texts ask for most."""
-    most = inf if attack.query_budget is None else attack.query_budget
-    found = [coverage(attack.substitutions, few.with_rows([row])) for row in few]
-    return fmean(
-        min(queries_to_the_end(attack, one.positions, one.positions * (one.choices - 1)), most) for one in found
-    )
-
-
-def queries_to_the_end(attack: Attack, words: float, choices: float) -> float:
-    """Of a search that finds nothing in a text of so many swappable words and swaps; see docs/how-to/scaling.md."""
-    if isinstance(attack, Genetic):
-        born = attack.population + attack.generations * (attack.population - 1)
-        return 1 + born * (choices / max(words, 1) + 1)
-    if isinstance(attack, Beam):  # all swaps of the words that are left, for each word
-        return 1 + attack.width * choices * (words + 1) / 2
-    return 1 + 2 * words + choices  # PWWS: each word blotted out, each swap, each prefix of the order

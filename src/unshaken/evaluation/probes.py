@@ -88,6 +88,11 @@ def truncated_swaps(
     return sum(position not in seen[key][column] for key, column, position in swaps), len(swaps)
 
 
+def variants(attack: SearchAttack) -> int:
+    """How often `rechecks` repeats an attack: not at all if it does not climb scores."""
+    return (len(TEMPERATURES) + (attack.scoring != "margin")) if attack.needs_scores else 0
+
+
 def rechecks(
     attack: SearchAttack, victim: Victim, examples: Examples, results: Sequence[AttackResult], count: int, seed: int
 ) -> tuple[Recheck, ...]:
