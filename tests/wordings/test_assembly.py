@@ -136,9 +136,39 @@ def test_strange_texts_in_one_batch_with_plain_ones(kind: str) -> None:
     assert_exact([wordings_of((text, "a bad film"), words) for text in STRANGE], 10, kind)
 
 
+BRACKETS = {"good": ["MASK", "fine"], "film": ["movie", "motion picture"], "it": ["this", "[SEP"], "bad": ["CLS] dire"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut"),
+    [
+        ("[film] makers of [film] (2002) [and more", True),  # a bracket in prose is no special token
+        ("a film [ of 1999 ] and [film's] end", True),
+        ("a [good] film", False),  # [MASK]
+        ("a [ good film", True),  # the blank stays between them
+        ("[bad film", False),  # [CLS]
+        ("good as it is", False),  # what comes after [SEP could end it
+        ("a film [UNK] film", False),
+        ("a film [unk] film", True),
+    ],
+)
+def test_only_what_may_become_a_special_token_is_tokenised_whole(text: str, is_cut: bool) -> None:
+    words = Dictionary(entries=BRACKETS)
+    for probe in (None, "[UNK]"):
+        (recipe,) = assert_exact([wordings_of((text,), words, probe)], 24)
+        assert (recipe is not None) == is_cut
+
+
+def test_a_deleted_word_takes_its_blank_along_and_may_close_a_special_token() -> None:
+    example = wordings_of(("a [ filmSEP] b",), Dictionary(entries={"filmsep": ["x"]}), "")
+    assert example.write([PROBE]) == ("a [] b",)
+    (recipe,) = assert_exact([example], 24)
+    assert recipe is None  # one that closes too early is not told apart
+
+
 PARTS = st.one_of(
     st.sampled_from(["good", "Film", "BAD", " ", " ", ", ", "-", "😀", "\u0301", "\u200b", "好", "[SEP]", "n't", "\n"]),
-    st.sampled_from([" good", " film", " bad", "<s>", "'s", ".", "  "]),
+    st.sampled_from([" good", " film", " bad", "<s>", "'s", ".", "  ", "[", "]", "<", "[it]", "SEP]"]),
     st.text(max_size=4),
 )
 
@@ -152,7 +182,7 @@ PARTS = st.one_of(
     probe=st.sampled_from([None, "", "unknown"]),
 )
 def test_any_text(texts: list[str], pair: bool, kind: str, max_length: int, probe: str | None) -> None:
-    words = Dictionary(entries=ENTRIES)
+    words = Dictionary(entries=ENTRIES | {"it": ["MASK", "this"]})
     rows = [(text, "a good plot, bad") if pair else (text,) for text in texts]
     assert_exact([wordings_of(row, words, probe) for row in rows], max_length, kind)
 

@@ -167,7 +167,8 @@ class SWAP(Defence):
             return step.encode([*(example.texts for example in examples), *self.draw(step, examples)]), choices
         wordings = [self._wording(example.texts) for example in examples]
         new = {wording.texts: wording for wording in wordings if wording.texts not in self._recipes}
-        self._recipes |= zip(new, known.recipes(list(new.values())), strict=True)
+        if new:
+            self._recipes |= zip(new, known.recipes(list(new.values())), strict=True)
         recipes = [self._recipes[wording.texts] for wording in wordings]
         made = known.inputs(wordings, recipes, np.concatenate([np.zeros_like(choices[:1]), choices]))
         return {name: made[name].to(device, non_blocking=True) for name in step.inputs if name in made}, choices

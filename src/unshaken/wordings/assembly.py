@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from unshaken.wordings.choices import PROBE, Array, Wordings
@@ -128,6 +129,8 @@ class TokenAssembler:
         assert self._family is not None
         if self.reader is None:
             return cut(example, self._family, self._added)
+        if any(start in text for text in example.texts for start in self._added.starts):
+            return None  # reading may end what an opening sign began
         columns = []
         for column in cut(example, "blanks", self._added) or ():
             found = read(column, self.reader, self._added)
@@ -171,10 +174,9 @@ class TokenAssembler:
         ]
         columns = [list(column) for column in zip(*self._read([texts for _, texts in others]), strict=True)]
         whole = self.tokenizer(*columns, truncation=True, max_length=self.max_length) if others else {"input_ids": []}
-        own, chosen = torch.from_numpy(owner), torch.from_numpy(padded[:, : table.places])
-        lengths = table.row_lengths(own, chosen)
-        width = max(int(lengths.max()), *(len(ids) for ids in whole["input_ids"]), 1)
-        ids, types, mask = table.batch(own, chosen, width)
+        made = table.batch(torch.from_numpy(owner), torch.from_numpy(padded[:, : table.places]))
+        missing = max([0, *(len(ids) - made[0].shape[1] for ids in whole["input_ids"])])
+        ids, types, mask = (F.pad(part, (0, missing), value=of) for part, of in zip(made, (*self.pad, 0), strict=True))
         for (row, _), tokens, kinds in zip(
             others, whole["input_ids"], whole.get("token_type_ids") or [[]] * len(others), strict=True
         ):

@@ -49,11 +49,13 @@ class AddedTokens:
 
     Attributes:
         starts: What special tokens begin with; they cut a text anywhere.
+        specials: Those tokens, each known by its first sign alone if the tokenizer looks for it in normalised text.
         joiners: What stands inside the added words of a smoothed vocabulary ("well-made"), and the underscore, which
             is part of a word to them. Beside a place one of these could make an added word out of two parts.
     """
 
     starts: frozenset[str]
+    specials: frozenset[str]
     joiners: frozenset[str]
 
     @classmethod
@@ -61,8 +63,41 @@ class AddedTokens:
         added = tokenizer.added_tokens_decoder.values()
         words = [token.content for token in added if token.single_word]
         signs = {sign for word in words for sign in word if not sign.isalnum()} | {"_"}
-        starts = frozenset(token.content[0] for token in added if not token.single_word)
-        return cls(starts, frozenset(signs if words else ()))
+        special = [token for token in added if not token.single_word]
+        return cls(
+            starts=frozenset(token.content[0] for token in special),
+            specials=frozenset(token.content[0] if token.normalized else token.content for token in special),
+            joiners=frozenset(signs if words else ()),
+        )
+
+    def may_stand_in(self, wordings: Wordings, column: int) -> bool:
+        """Whether a wording of this column may hold a special token that no part holds by itself.
+
+        An opening sign alone makes none: in `[it] works` only a substitute of `it` could go on as a token does.
+        """
+        text, places = wordings.texts[column], list(_places(wordings, column))
+        for at in (at for at, sign in enumerate(text) if sign in self.starts):
+            end, forms = len(text), ("",)
+            for start, place_end, own in places:
+                if start <= at < place_end:
+                    return True
+                if start > at:
+                    end, forms = start, own
+                    break
+            begun = {_before(form, text[at:end]) + form for form in forms}
+            if any(_agree(one, special) for one in begun for special in self.specials):
+                return True
+        return any(not self.starts.isdisjoint("".join(own)) and self._is_left_open(own) for _, _, own in places)
+
+    def _is_left_open(self, forms: Sequence[str]) -> bool:
+        """Whether a form ends as a special token begins, so that what follows could end it."""
+        return any(
+            special.startswith(form[at:]) and special != form[at:]
+            for form in forms
+            for at, sign in enumerate(form)
+            if sign in self.starts
+            for special in self.specials
+        )
 
 
 def family_of(tokenizer: Any) -> Family | None:
@@ -92,7 +127,7 @@ def family_of(tokenizer: Any) -> Family | None:
 
 def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] | None:
     """The parts of each column; None if a place does not stand free."""
-    if any(start in text for text in wordings.texts for start in added.starts):
+    if any(added.may_stand_in(wordings, column) for column in range(len(wordings.texts))):
         return None
     if family == "blanks" and " " in added.joiners:
         return None
@@ -126,6 +161,16 @@ def read(column: Column, reader: PartReader, added: AddedTokens) -> Column | Non
             return None  # reading has made what may be a special token
         parts[at] = forms
     return Column(tuple(own[0] for own in parts[:-1:2]), tuple(parts[1::2]), parts[-1][0])
+
+
+def _before(form: str, fixed: str) -> str:
+    """The text before a form: a deleted word takes one blank along, as `Wordings.write` has it."""
+    return fixed[:-1] if not form and fixed.endswith(" ") else fixed
+
+
+def _agree(one: str, other: str) -> bool:
+    """Whether one goes on as the other begins."""
+    return one.startswith(other) or other.startswith(one)
 
 
 def _are_whole_parts(parts: Sequence[tuple[str, ...]]) -> bool:
@@ -169,8 +214,7 @@ def _before_blanks(wordings: Wordings, column: int) -> Column | None:
         if left < end or right < word_end:  # two places between two cuts, or a word with a blank inside
             return None
         before, after = text[left:start], text[word_end:right]
-        # A deleted word takes one blank along, as `Wordings.write` has it.
-        written = tuple((before[:-1] if not form and before.endswith(" ") else before) + form + after for form in forms)
+        written = tuple(_before(form, before) + form + after for form in forms)
         if left and any(part and not _is_cut(part + "x", 0) for part in written):
             return None  # what clings to a deleted word would cling to the word before it
         fixed.append(text[end:left])

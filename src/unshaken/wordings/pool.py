@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -45,7 +45,8 @@ class PiecePool:
     def learn(self, strings: Iterable[str], groups: Iterable[tuple[str, ...]]) -> None:
         """Know the tokens of strings, and of groups of strings that take turns at a place."""
         fresh = [group for group in dict.fromkeys(groups) if group not in self._groups]
-        new = sorted({*strings, *(string for group in fresh for string in group)} - self._numbers.keys())
+        # One by one: a difference of sets would go through all that is known.
+        new = sorted({string for string in chain(strings, *fresh) if string not in self._numbers})
         with self._lock:
             for string, tokens in zip(new, self._encode(new) if new else (), strict=True):
                 self._numbers[string] = self._number(tuple(tokens))
@@ -73,7 +74,7 @@ class PiecePool:
     def tokens(self, strings: Iterable[str]) -> list[int]:
         """All tokens of strings, end to end."""
         lists = map(self._lists.__getitem__, map(self._numbers.__getitem__, strings))
-        return list(itertools.chain.from_iterable(lists))
+        return list(chain.from_iterable(lists))
 
     def lengths(self) -> Array:
         """Tokens of each list, those beyond the limit left out. (lists,)"""

@@ -157,11 +157,12 @@ class TokenTable:
         blocks = ((owner[at : at + step], choices[at : at + step]) for at in starts)
         return torch.cat([self._kept(of, self.lists(of, chosen)).sum(1) for of, chosen in blocks])
 
-    def batch(self, owner: Tensor, choices: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Token ids, token types and mask of rows, padded to `width`. Each (n, width)"""
+    def batch(self, owner: Tensor, choices: Tensor, width: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Token ids, token types and mask of rows, padded to `width`, or to the longest of them. Each (n, width)"""
         lists = self.lists(owner, choices)
         kept = self._kept(owner, lists)
         ends = kept.cumsum(1)
+        width = int(ends[:, -1].max()) if width is None else width
         at = torch.arange(width, device=self.device).expand(len(owner), width).contiguous()
         mask = at < ends[:, -1:]
         slot = torch.searchsorted(ends, at, right=True).clamp_max(ends.shape[1] - 1)  # the slot that each token is of
