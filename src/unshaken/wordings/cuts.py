@@ -77,13 +77,9 @@ class AddedTokens:
         """
         text, places = wordings.texts[column], list(_places(wordings, column))
         for at in (at for at, sign in enumerate(text) if sign in self.starts):
-            end, forms = len(text), ("",)
-            for start, place_end, own in places:
-                if start <= at < place_end:
-                    return True
-                if start > at:
-                    end, forms = start, own
-                    break
+            if any(start <= at < end for start, end, _ in places):
+                return True
+            end, forms = next(((start, own) for start, _, own in places if start > at), (len(text), ("",)))
             begun = {_before(form, text[at:end]) + form for form in forms}
             if any(_agree(one, special) for one in begun for special in self.specials):
                 return True
