@@ -6,7 +6,7 @@
 A tiny model, short texts and a cheap attack, so that what is measured is the road and not the model. In one run: what
 `--dry-run` predicts; the whole file, with the memory of the process once a second; and then the last of its blocks once
 more, killed at random moments and resumed, until the totals of all rows are there again and can be compared. The line
-at the end is JSON.
+at the end is JSON, and `--out experiments/benchmarks/cpu/load.jsonl` adds it there, from where the docs take it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import random
 import re
 import shutil
@@ -184,6 +185,7 @@ def main() -> None:
     options.add_argument("--attack", default="random:samples=1", help="of the command `attack`")
     options.add_argument("--command", default="attack", choices=("attack", "evaluate"))
     options.add_argument("--kills", type=int, default=5)
+    options.add_argument("--out", type=Path, help="add the line to this file too")
     arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -205,7 +207,11 @@ def main() -> None:
         facts = {"command": arguments.command, "rows": arguments.rows, "block": arguments.block, "killed": killed}
         facts |= {"same": same, "seconds": found.seconds, "processor_seconds": found.processor_seconds}
         facts |= {"predicted": forecast[0], "predicted_processor": forecast[1], "megabytes": found.megabytes}
+        facts |= {"device": platform.machine(), "torch": torch.__version__}
         print(json.dumps(facts))
+        if arguments.out:
+            with arguments.out.open("a") as stream:
+                stream.write(json.dumps(facts) + "\n")
 
 
 def kill_the_end(words: list[str], out: Path, log: Path, kills: int, seconds: float) -> tuple[int, bool]:

@@ -115,7 +115,7 @@ def test_bad_input_ends_in_our_error(name: str) -> None:
     ],
 )
 def test_what_long_runs_found_is_refused(name: str, changed: Any) -> None:
-    """Inputs of `scripts/endurance.py` that ended in a traceback once."""
+    """Inputs of `scripts/endurance` that ended in a traceback once."""
     assert not feed(name, changed(targets()[name].seeds[0]))
 
 
