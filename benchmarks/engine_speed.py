@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, wraps
@@ -23,9 +24,10 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from unshaken.attacks import PWWS, Attack, Beam, Genetic, Greedy, Random, TextFooler, engine
+from unshaken.attacks import PWWS, Attack, Beam, Genetic, Greedy, Random, TextFooler, confirming, engine
 from unshaken.attacks.constraints import PartOfSpeech, SentenceEncoder, SentenceSimilarity
 from unshaken.attacks.constraints.many_texts import ManySimilarities
+from unshaken.attacks.many import searches
 from unshaken.attacks.many.cohort import Cohort
 from unshaken.attacks.many.searches import ManySearches
 from unshaken.attacks.spaces import Spaces
@@ -85,6 +87,7 @@ def run(
             return
         yield {**about, **share(attack, victim, examples, arguments, measure, 1 if name in LONG else REPEATS)}
         yield {**about, "seconds_of": split(attack, victim, examples, arguments.in_flight)}
+        yield {**about, **confirming_passes(attack, victim, examples, arguments.in_flight)}
         if arguments.compare and name not in LONG:
             yield {**about, **compared(attack, victim, examples, arguments.in_flight)}
         if arguments.profile:
@@ -188,14 +191,57 @@ STEPS: dict[str, list[tuple[Any, str]]] = {
     "draws": [(Genetic, "_draws")],
     "questions": [(Cohort, "ask"), (Cohort, "settle"), (Memory, "look_up"), (Memory, "add"), (Cohort, "_keys")],
     "rows and forward": [(ModelVictim, "predict_table"), (ModelVictim, "predict_rows")],
-    "forward": [(ModelVictim, "_logits")],
+    "forward": [(ModelVictim, "logits")],
+    "confirmation: reading": [(ModelVictim, "read_ahead")],
     "confirmation": [(engine._Engine, "_confirmed")],
     "results": [(Cohort, "finished")],
 }
 
 
+class AtOnce(ThreadPoolExecutor):
+    """Does each piece of work where it is given, before anything else goes on."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*args, **options))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+def confirming_passes(attack: Attack, victim: ModelVictim, examples: Examples, in_flight: int) -> dict[str, Any]:
+    """How successes are confirmed: texts and passes of each call, and the texts that were passed by themselves."""
+    calls: list[tuple[int, list[int]]] = []
+    answers, run = victim.alone.answers, victim.alone._pass
+
+    def counted_answers(texts: Any, close: Any = None) -> np.ndarray:
+        calls.append((len(texts), []))
+        return answers(texts, close)
+
+    def counted_pass(rows: Rows, padding: int) -> np.ndarray:
+        groups = [len(group) for group in victim.alone._groups(rows.lengths, padding)]
+        calls[-1][1].extend(groups)
+        return run(rows, padding)
+
+    with (
+        patch.object(victim.alone, "answers", counted_answers),
+        patch.object(victim.alone, "_pass", counted_pass),
+    ):
+        attack(victim, examples, in_flight=in_flight)
+    calls = [call for call in calls if call[0]]
+    return {
+        "confirmed_texts": [texts for texts, _ in calls],
+        "confirming_passes": [len(passes) for _, passes in calls],
+        "passes_of_one_text": [passes.count(1) for _, passes in calls],
+    }
+
+
 def split(attack: Attack, victim: ModelVictim, examples: Examples, in_flight: int) -> dict[str, float]:
-    """Seconds by step, one after another: the host waits for the device at each border, and prepares nothing ahead."""
+    """Seconds by step, one after another: the host waits for the device at each border, and prepares nothing ahead.
+
+    Results are held and confirmed together, as they are in a run.
+    """
     spent: dict[str, float] = defaultdict(float)
     stack = ["search and the rest"]
     last = time.perf_counter()
@@ -230,7 +276,8 @@ def split(attack: Attack, victim: ModelVictim, examples: Examples, in_flight: in
         return within
 
     with ExitStack() as patches:
-        patches.enter_context(patch.object(victim, "runs_beside_python", False))
+        for module in (engine, confirming, searches):
+            patches.enter_context(patch.object(module, "ThreadPoolExecutor", AtOnce))
         for name, places in STEPS.items():
             for owner, method in places:
                 patches.enter_context(patch.object(owner, method, timed(name, getattr(owner, method))))

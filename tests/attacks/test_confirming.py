@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 import torch
 from victims import WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenizer, tiny_bert
 
+from unshaken import Connection, connect
 from unshaken.attacks import PWWS, Genetic, Transfer, Untargeted, Victim, WorstCase
-from unshaken.attacks.confirming import confirmed
+from unshaken.attacks.confirming import confirmed, held_together
 from unshaken.attacks.results import AttackResult
 
 
@@ -118,11 +121,43 @@ def test_many_texts_are_answered_as_if_each_were_alone(tokenizer: Any, padding: 
         if hook:
             model.register_forward_hook(hook, with_kwargs=True)
         victim = Victim.from_model(model, tokenizer)
-        victim._exact_padding = padding
+        victim.alone.padding = padding
         alone = np.stack([victim.answer_alone(row) for row in texts])
         assert np.allclose(victim.log_probabilities(texts), alone, atol=1e-3) == (hook is None)
         np.testing.assert_allclose(victim.answers_alone(texts), alone, atol=1e-5)
     assert victim.answers_alone([]).shape == (0, 2)
+
+
+def by_company(module: Any, args: Any, given: dict[str, torch.Tensor], found: Any) -> Any:
+    """Answers by what else is in the batch, padded or not."""
+    found.logits = found.logits + 20 * (found.logits - found.logits.mean(0))
+    return found
+
+
+@pytest.mark.parametrize("padding", [0, 1 << 20], ids=["equal lengths", "padded"])
+def test_a_model_whose_rows_see_each_other_is_asked_about_each_text_alone(tokenizer: Any, padding: int) -> None:
+    """Without padding, too. Only the layers of a stock encoder are known to keep their rows apart."""
+    model = connect(tiny_bert(tokenizer), Connection.im_bert())
+    texts = sorted({f"{start} {end}" for start in LENGTHS for end in ("good", "bad", "nice plot .", "")})
+    rows = passes_of(model)
+    victim = Victim.from_model(model, tokenizer)
+    victim.alone.padding = padding
+    assert not victim.alone.rows_are_apart
+    middle = float(np.median([float(np.subtract(*victim.answer_alone((text,)))) for text in texts]))
+    with torch.no_grad():
+        model.classifier.bias[0] -= middle  # half of the texts are on either side
+    goal, found = Untargeted(), found_texts(texts, 1)
+    rows.clear()
+    plain = confirmed(goal.reached, victim, found)
+    assert len(rows) < len(texts)  # its rows do not see each other yet
+    model.register_forward_hook(by_company, with_kwargs=True)
+    alone = [bool(goal.reached(victim.answer_alone((text,))[None], 1)[0]) for text in texts]
+    together = goal.reached(victim.log_probabilities([(text,) for text in texts]), 1).tolist()
+    assert together != alone  # company decides
+    rows.clear()
+    company = confirmed(goal.reached, victim, found)
+    assert rows[-len(texts) :] == [1] * len(texts)
+    assert [row.outcome == "success" for row in company] == alone == [row.outcome == "success" for row in plain]
 
 
 def passes_of(model: Any) -> list[int]:
@@ -139,7 +174,7 @@ def test_few_passes_where_padding_is_cheaper_than_a_pass(tokenizer: Any) -> None
     victim.answers_alone(texts)
     assert sorted(rows) == [1, 1, 3]  # a pass for each length
     rows.clear()
-    victim._exact_padding = 1 << 20
+    victim.alone.padding = 1 << 20
     victim.answers_alone(texts)
     assert rows == [5, 1]  # all together, and what is padded most by itself
 
@@ -163,7 +198,7 @@ def test_where_rounding_might_decide_the_text_stands_by_itself(tokenizer: Any, m
     middle = float(np.median([float(np.subtract(*victim.answer_alone((text,)))) for text in texts]))
     with torch.no_grad():
         model.classifier.bias[0] -= middle - margin
-    victim._exact_padding = 1 << 20
+    victim.alone.padding = 1 << 20
     rows, goal, found = passes_of(model), Untargeted(margin=margin), found_texts(texts, 1)
     results = confirmed(goal.reached, victim, found)
     assert rows == [len(texts), 1, *[1] * len(texts)]
@@ -191,3 +226,51 @@ def test_results_of_a_fast_victim_wait_for_company(tokenizer: Any, monkeypatch: 
     assert [(row.outcome, row.adversarial) for row in together] == [(row.outcome, row.adversarial) for row in direct]
     assert calls == [sum(row.outcome == "success" for row in direct)]
     assert calls[0] > 1
+
+
+def test_a_fast_victim_reads_beside_its_work_and_reads_once(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    found = found_texts(["a good film", "a bad plot", "a fine plot"], 1)
+    read: list[tuple[list[Any], bool]] = []
+    encode = victim.encode
+
+    def noted(texts: list[Any]) -> Any:
+        read.append((list(texts), threading.current_thread() is threading.main_thread()))
+        return encode(texts)
+
+    monkeypatch.setattr(victim, "encode", noted)
+    monkeypatch.setattr(victim, "runs_beside_python", True)
+    done = threading.Event()
+
+    def rounds() -> Iterator[list[AttackResult]]:
+        yield found[:2]
+        while not read:  # the search goes on meanwhile
+            done.wait(0.01)
+        yield found[2:]
+
+    def confirm(results: list[AttackResult]) -> list[AttackResult]:
+        return confirmed(Untargeted().reached, victim, results)
+
+    together = list(held_together(victim, rounds(), confirm))
+    assert read[0] == ([("a good film",), ("a bad plot",)], False)
+    assert sorted(text for texts, _ in read for (text,) in texts) == sorted(row.adversarial[0] for row in found)
+    monkeypatch.undo()
+    assert together == confirmed(Untargeted().reached, victim, found)
+    assert not victim.alone._read  # nothing stays behind
+
+
+def test_a_text_that_cannot_be_read_is_told_where_it_is_asked(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    encode = victim.encode
+
+    def fails(texts: list[Any]) -> Any:
+        if ("a bad plot",) in texts:
+            raise RuntimeError("no such text")
+        return encode(texts)
+
+    monkeypatch.setattr(victim, "encode", fails)
+    monkeypatch.setattr(victim, "runs_beside_python", True)
+    rounds = [found_texts(["a good film", "a bad plot"], 1), found_texts(["a fine plot"], 1)]
+    results = list(held_together(victim, rounds, lambda held: confirmed(Untargeted().reached, victim, held)))
+    assert [row.error for row in results if row.outcome == "error"] == ["no such text"]
+    assert len(results) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import numpy as np
@@ -36,15 +37,26 @@ def held_together(
     rounds: Iterable[Sequence[AttackResult]],
     confirm: Callable[[list[AttackResult]], list[AttackResult]],
 ) -> Iterator[AttackResult]:
-    """Results that come in rounds, confirmed. Those of a fast victim wait, to be asked about in fewer passes."""
+    """Results that come in rounds, confirmed. Those of a fast victim wait, to be asked about in fewer passes, and are
+    read meanwhile."""
     held: list[AttackResult] = []
+    begun: list[Future[None]] = []
     since = time.monotonic()
-    for results in rounds:
-        held += results
-        if not victim.runs_beside_python or len(held) >= HELD or time.monotonic() - since >= SECONDS:
-            yield from confirm(held)
-            held, since = [], time.monotonic()
-    yield from confirm(held)
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        for results in rounds:
+            held += results
+            if not victim.runs_beside_python or len(held) >= HELD or time.monotonic() - since >= SECONDS:
+                yield from confirm(_all_read(held, begun))
+                held, begun, since = [], [], time.monotonic()
+            elif texts := [row.adversarial for row in results if row.adversarial is not None]:
+                begun.append(reader.submit(victim.read_ahead, texts))
+        yield from confirm(_all_read(held, begun))
+
+
+def _all_read(held: list[AttackResult], begun: Sequence[Future[None]]) -> list[AttackResult]:
+    """The results, when nobody reads them any more. What failed there fails again, and is told, where it is asked."""
+    wait([reading for reading in begun if not reading.cancel()])
+    return held
 
 
 def with_similarity(constraints: Sequence[Constraint], results: Sequence[AttackResult]) -> list[AttackResult]:

@@ -89,6 +89,9 @@ class Victim(ABC):
         answers = [self.answer_alone(row) for row in texts]
         return np.stack(answers) if answers else np.empty((0, self.num_labels), np.float32)
 
+    def read_ahead(self, texts: Sequence[Texts]) -> None:
+        """Texts that will be asked about alone: what a victim can prepare for them beside its work, it may."""
+
     @staticmethod
     def from_pretrained(
         path_or_name: str | Path,

@@ -15,6 +15,7 @@ import numpy as np
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.victims.alone import Alone
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.victims.wrapper import Wrapper
@@ -51,6 +52,7 @@ class TemperedModel(ModelVictim):
         self.victim, self.temperature = victim, temperature
         self.name = _name(victim, temperature)
         self.notes = {}
+        self.alone = Alone(self, victim.alone.padding, victim.alone.rows_are_apart)
 
     @property
     def folder(self) -> str:
@@ -60,8 +62,8 @@ class TemperedModel(ModelVictim):
     def fingerprint(self) -> str:
         return _fingerprint(self.victim, self.temperature)
 
-    def _logits(self, *source: Any, **options: Any) -> Any:
-        return super()._logits(*source, **options) / self.temperature
+    def logits(self, *source: Any, **options: Any) -> Any:
+        return super().logits(*source, **options) / self.temperature
 
 
 def at_temperature(victim: Victim, temperature: float) -> Tempered | TemperedModel:

@@ -21,6 +21,7 @@ from unshaken.processes import own_device
 from unshaken.readers import Readers
 from unshaken.readers import load as load_reader
 from unshaken.truncation import cut_columns
+from unshaken.victims.alone import Alone
 from unshaken.victims.bare_encoder import BareEncoder, same_answers
 from unshaken.victims.base import Close, Texts, Victim, checked, log_softmax, require_classes
 from unshaken.victims.batches import AssembledRows, Batch, RaggedRows
@@ -31,7 +32,6 @@ BATCH_TOKENS = {"cuda": 131_072, "cpu": 4_096}
 # A forward pass of its own costs as much as this much padding, so rows of unlike lengths are kept apart beyond it.
 # On an H200 MiniLM reads 7 million tokens a second, and 2 to 3 ms go into the launches of a pass.
 LAUNCH_TOKENS = {"cuda": 12_288, "cpu": 64}
-PADDED_ALIKE = 1e-4  # log-probabilities by which padding may move an exact answer: ten times what rounding does
 
 
 class ModelVictim(Victim):
@@ -80,17 +80,18 @@ class ModelVictim(Victim):
         kind = "cpu" if self.device.type == "cpu" else "cuda"
         self.batch_tokens = batch_tokens or BATCH_TOKENS[kind]
         self._launch_tokens = LAUNCH_TOKENS[kind]
-        self._exact_padding = self._launch_tokens if self.runs_beside_python else 0  # of texts that are confirmed
         self._call = torch.compile(model, dynamic=True) if compile else model
         self.scoring_dtype = _dtype(scoring_dtype)
         self._takes_types = "token_type_ids" in tokenizer.model_input_names
         self._fingerprint: tuple[int, str] | None = None  # with the weights' version, as training goes on
-        self._exact: tuple[int, Any] | None = None  # a float32 copy, also with the version
         self.notes: dict[Any, Any] = {}  # what white-box attacks keep for the next batch
         self._takes_masks = False
         self._assemblers: dict[tuple[int, int, int], TokenAssembler] = {}
         self._shortcut = None if compile else BareEncoder.of(model, self._sample())
         self._takes_masks = self._shortcut is not None and self._agrees_on_masks()
+        # Texts that are confirmed; on a CPU padding costs more than a pass.
+        padding = self._launch_tokens if self.runs_beside_python else 0
+        self.alone = Alone(self, padding, rows_are_apart=self._shortcut is not None)
 
     @classmethod
     def load(
@@ -119,13 +120,14 @@ class ModelVictim(Victim):
         return self
 
     @property
-    def _version(self) -> int:
+    def version(self) -> int:
+        """Grows where the weights change."""
         return sum(parameter._version for parameter in self.model.parameters())
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of weights, configuration and tokenizer; hashed again only where the weights were changed."""
-        version = self._version
+        version = self.version
         if self._fingerprint is None or self._fingerprint[0] != version:
             digest = fingerprint(self.model, self.tokenizer)
             digest.update(str(self.max_length).encode())
@@ -151,7 +153,7 @@ class ModelVictim(Victim):
     def predict_rows(self, rows: Rows) -> np.ndarray:
         """Log-probabilities of token rows, float32 (n, classes), in the order given."""
         with self.answering():
-            logits = self._logits(self._on_device(rows), self._call, self._launch_tokens)
+            logits = self.logits(self._on_device(rows), self._call, self._launch_tokens)
         return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
 
     def predict_table(self, table: TokenTable, owner: Tensor, choices: Tensor) -> Tensor:
@@ -165,20 +167,20 @@ class ModelVictim(Victim):
         if not len(owner):
             return torch.empty(0, self.num_labels, device=self.device)
         with self.answering():
-            logits = self._logits(AssembledRows(table, owner, choices), self._call, self._launch_tokens)
+            logits = self.logits(AssembledRows(table, owner, choices), self._call, self._launch_tokens)
         found = logits.double().log_softmax(-1).float()  # as `log_softmax` does it, for the same reason
         if found.isnan().any():
             raise UnshakenError(f"{self.name} returned NaN for {int(found.isnan().any(1).sum())} of {len(found)} texts")
         return found
 
-    def _logits(self, source: RaggedRows | AssembledRows, model: Any, padding: int) -> Tensor:
+    def logits(self, source: RaggedRows | AssembledRows, model: Any, padding: int) -> Tensor:
         """A model's answers to all rows of a source, in the order given. (n, classes)"""
         exact = self.model.dtype == torch.float64
         count = len(source.sorted_lengths)
         logits = torch.empty(count, self.num_labels, device=self.device, dtype=torch.float64 if exact else None)
         start = 0
         while start < count:
-            batch = source.batch(start, self._batch_end(source.sorted_lengths, start, padding))
+            batch = source.batch(start, self.batch_end(source.sorted_lengths, start, padding))
             try:
                 logits[batch.order] = model(**self._inputs(batch)).logits.to(logits.dtype)
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
@@ -203,57 +205,19 @@ class ModelVictim(Victim):
             yield
 
     def answer_alone(self, texts: Texts) -> np.ndarray:
-        """Tokenised from the string and passed by itself, in float32 (or float64, as the model is), no shortcut."""
-        return np.asarray(self._exact_answers(self.encode([texts]), 0)[0])
+        return self.alone.answer(texts)
 
     def answers_alone(self, texts: Sequence[Texts], close: Close | None = None) -> np.ndarray:
-        """The same but for rounding, in few passes: texts stand beside others, on a CPU only of just as many tokens.
+        return self.alone.answers(texts, close)
 
-        Elsewhere they are padded, as passes cost more than padding. The text that is padded most is passed by itself,
-        too; where padding shows in its answer, none is padded.
-        """
-        if not texts:
-            return np.empty((0, self.num_labels), np.float32)
-        rows = self.encode(texts)
-        answers = self._exact_answers(rows, self._exact_padding)
-        padded = self._most_padded(rows.lengths, self._exact_padding)
-        if padded is not None and np.abs(self.answer_alone(texts[padded]) - answers[padded]).max() > PADDED_ALIKE:
-            answers = self._exact_answers(rows, 0)
-        for row in np.flatnonzero(close(answers)).tolist() if close is not None and len(texts) > 1 else ():
-            answers[row] = self.answer_alone(texts[row])
-        return answers
-
-    def _exact_answers(self, rows: Rows, padding: int) -> np.ndarray:
-        """Log-probabilities in full precision. (n, classes)"""
-        with torch.no_grad(), attention_for_any_shape(self.device):
-            logits = self._logits(self._on_device(rows), self._exact_model(), padding)
-        return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
-
-    def _most_padded(self, lengths: np.ndarray, padding: int) -> int | None:
-        """The row that lacks most to the longest of its batch; None if no row is padded."""
-        order = np.argsort(-lengths, kind="stable")
-        start, most, found = 0, 0, None
-        while start < len(order):
-            end = self._batch_end(lengths[order], start, padding)
-            lack = int(lengths[order[start]] - lengths[order[end - 1]])
-            if lack > most:
-                most, found = lack, int(order[end - 1])
-            start = end
-        return found
-
-    def _exact_model(self) -> Any:
-        """The model itself, or its float32 copy where it answers in half precision."""
-        if self.model.dtype in (torch.float32, torch.float64):
-            return self.model
-        if self._exact is None or self._exact[0] != self._version:
-            self._exact = (self._version, copy.deepcopy(self.model).float())
-        return self._exact[1]
+    def read_ahead(self, texts: Sequence[Texts]) -> None:
+        self.alone.read(texts)
 
     def batches(self, rows: Rows) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """The same batches for passes of one's own (gradients): row numbers and model inputs."""
         ragged, start = self._on_device(rows), 0
         while start < len(rows):
-            batch = ragged.batch(start, self._batch_end(ragged.sorted_lengths, start, self._launch_tokens))
+            batch = ragged.batch(start, self.batch_end(ragged.sorted_lengths, start, self._launch_tokens))
             yield batch.order, self._inputs(batch)
             start += len(batch.order)
 
@@ -293,7 +257,7 @@ class ModelVictim(Victim):
         rows = self.encode([("a good film",), ("it is what it is, and no more",)])
         return next(iter(self.batches(rows)))[1]
 
-    def _batch_end(self, lengths: np.ndarray, start: int, padding: int) -> int:
+    def batch_end(self, lengths: np.ndarray, start: int, padding: int) -> int:
         """Where the batch that begins at `start` ends: at the token budget, or before more than so much padding."""
         longest = int(lengths[start])
         end = min(len(lengths), start + max(1, self.batch_tokens // longest))
