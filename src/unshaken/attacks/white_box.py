@@ -25,6 +25,7 @@ from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import Hull
 from unshaken.substitutions.hull_builder import HullBuilder, Pieces
 from unshaken.substitutions.hull_search import HullMixer, HullSearch
+from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.word_gradients import refuse_blind_words, word_gradients
@@ -79,7 +80,7 @@ class HullGradientAttack(SearchAttack):
         spaces = [look.space for look in looks]
         texts = [space.example.texts for space in spaces]
         inputs = victim.tokenizer(
-            *(list(column) for column in zip(*texts, strict=True)),
+            *cut_columns(victim.tokenizer, texts, victim.max_length),
             truncation=True,
             max_length=victim.max_length,
             padding=True,

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from unshaken.defences.divergences import widened
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.truncation import cut_columns
 
 if TYPE_CHECKING:
     from unshaken.readers import Readers
@@ -150,13 +151,8 @@ class Step:
             raise UnshakenError("this defence rewrites texts and needs the tokenizer: pass processing_class=tokenizer")
         if self.reader is not None:
             texts = [self.reader.texts(row) for row in texts]
-        columns = list(zip(*texts, strict=True))
-        encoded = self.tokenizer(
-            *(list(column) for column in columns),
-            padding=True,
-            truncation=True,
-            max_length=self.max_length,
-        )
+        columns = cut_columns(self.tokenizer, texts, self.max_length)
+        encoded = self.tokenizer(*columns, padding=True, truncation=True, max_length=self.max_length)
         return {key: torch.tensor(encoded[key], device=self.labels.device) for key in self.inputs if key in encoded}
 
     def require_examples(self, who: str) -> Sequence[Example]:

@@ -14,6 +14,7 @@ from unshaken.evaluation.results import Probes, Recheck
 from unshaken.examples import Examples
 from unshaken.substitutions.words import visible_positions
 from unshaken.tasks.leakage import trained_on
+from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 from unshaken.victims.calibrated import at_temperature
 
@@ -39,13 +40,14 @@ def probe(victim: Victim, examples: Examples, seed: int) -> Probes:
 
 
 def _unknown_share(victim: Victim, texts: Sequence[tuple[str, ...]]) -> float | None:
+    """Of the tokens that the victim reads."""
     tokenizer = getattr(victim, "tokenizer", None)
     unknown = getattr(tokenizer, "unk_token_id", None)
-    if tokenizer is None or unknown is None:
+    if tokenizer is None or unknown is None or not victim.max_length:
         return None
-    tokens = [
-        token for row in texts for text in row for token in tokenizer(text, add_special_tokens=False)["input_ids"]
-    ]
+    read = [text for column in cut_columns(tokenizer, texts, victim.max_length) for text in column]
+    rows = tokenizer(read, add_special_tokens=False, truncation=True, max_length=victim.max_length)["input_ids"]
+    tokens = [token for row in rows for token in row]
     return tokens.count(unknown) / len(tokens) if tokens else None
 
 
@@ -56,7 +58,7 @@ def _together(victim: Victim, texts: Sequence[tuple[str, ...]]) -> Any:
         return np.exp(victim.log_probabilities(texts))
     import torch
 
-    columns = [list(column) for column in zip(*texts, strict=True)]
+    columns = cut_columns(tokenizer, texts, victim.max_length)
     inputs = tokenizer(*columns, padding=True, truncation=True, max_length=victim.max_length, return_tensors="pt")
     with torch.no_grad():
         logits = model(**inputs.to(model.device)).logits

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unshaken.pretrained import load
+from unshaken.truncation import cut_columns
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 LONGEST = 512  # tokens; some tokenizers state no limit at all
@@ -39,7 +40,8 @@ def batches(
     if not texts:
         return
     limit = longest_input(tokenizer)
-    encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+    (column,) = cut_columns(tokenizer, [(text,) for text in texts], limit)
+    encoded = tokenizer(column, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
     order = sorted(range(len(texts)), key=lambda row: len(encoded[row]))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     for start in range(0, len(order), size):

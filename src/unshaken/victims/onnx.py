@@ -12,6 +12,7 @@ import numpy as np
 
 from unshaken.errors import UnshakenError
 from unshaken.pretrained import load as load_pretrained
+from unshaken.truncation import cut_columns
 from unshaken.victims.base import Texts, Victim, log_softmax, require_classes
 
 LONGEST = 512  # tokens, where neither the tokenizer nor the caller says
@@ -76,7 +77,7 @@ class OnnxVictim(Victim):
         return log_softmax(logits)
 
     def _encode(self, texts: Sequence[Texts]) -> dict[str, np.ndarray]:
-        columns = [list(column) for column in zip(*texts, strict=True)]
+        columns = cut_columns(self.tokenizer, texts, self.max_length)
         encoded = self.tokenizer(
             *columns, truncation=True, padding=True, max_length=self.max_length, return_tensors="np"
         )

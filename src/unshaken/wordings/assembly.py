@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unshaken.truncation import cut_columns
 from unshaken.wordings.choices import PROBE, Array, Wordings
 from unshaken.wordings.cuts import AddedTokens, Column, PartReader, cut, family_of, read
 from unshaken.wordings.pool import PiecePool
@@ -172,7 +173,7 @@ class TokenAssembler:
             for row, example in enumerate(examples[number] for number in owner)
             if not known[owner[row]]
         ]
-        columns = [list(column) for column in zip(*self._read([texts for _, texts in others]), strict=True)]
+        columns = cut_columns(self.tokenizer, self._read([texts for _, texts in others]), self.max_length)
         whole = self.tokenizer(*columns, truncation=True, max_length=self.max_length) if others else {"input_ids": []}
         made = table.batch(torch.from_numpy(owner), torch.from_numpy(padded[:, : table.places]))
         missing = max([0, *(len(ids) - made[0].shape[1] for ids in whole["input_ids"])])

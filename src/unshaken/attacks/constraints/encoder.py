@@ -14,6 +14,7 @@ from unshaken.attention import attention_for_any_shape
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.pretrained import batches, load_pretrained, longest_input
+from unshaken.truncation import cut_columns
 from unshaken.victims.bare_encoder import BareEncoder
 from unshaken.victims.batches import AssembledRows, RaggedRows
 from unshaken.wordings import Rows, TokenAssembler
@@ -70,7 +71,8 @@ class SentenceEncoder:
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
         limit = longest_input(self._tokenizer)
-        found = self._tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)
+        (column,) = cut_columns(self._tokenizer, [(text,) for text in texts], limit)
+        found = self._tokenizer(column, truncation=True, max_length=limit, return_attention_mask=False)
         pad = self._tokenizer.pad_token_id or 0
         return self.vectors(RaggedRows(Rows.from_lists(found["input_ids"], None), self.device, pad), exact=True)
 
