@@ -47,7 +47,7 @@ def encode(model: Any, embedded: Tensor, attention: Tensor) -> tuple[Tensor, Ten
 
 def start_of(defence: ASCC, step: Step) -> Tensor:
     """The defence's own first guess in the padded layout."""
-    hull = defence._hull(step)
+    hull = defence.hull_of(step)
     full = torch.zeros(*step.inputs["input_ids"].shape, SLOTS).double()
     guess = defence.search.first_guess(hull, step.max_length, step.progress).double()
     full[hull.rows, hull.columns, : guess.shape[1]] = guess[hull.word_of]

@@ -42,18 +42,18 @@ def test_the_search_is_without_dropout_and_the_training_pass_with_it() -> None:
     model = sensitive_model(dropout=0.3)
     step = text_step(model)
     defence = ready(ASCC(substitutions=WORDS, steps=2), model, tokenizer())
-    hull = defence._hull(step)
+    hull = defence.hull_of(step)
     torch.manual_seed(1)
-    first = defence._worst(step, hull, hull.narrowed(step.inputs))
+    first = defence.worst(step, hull, hull.narrowed(step.inputs))
     torch.manual_seed(2)
-    assert torch.equal(first, defence._worst(step, hull, hull.narrowed(step.inputs)))
+    assert torch.equal(first, defence.worst(step, hull, hull.narrowed(step.inputs)))
     assert model.training
     assert run(defence, step, seed=1)[0]["ascc"] != run(defence, step, seed=2)[0]["ascc"]
     noisy = ready(ASCC(substitutions=WORDS, steps=2, attack_dropout=True), model, tokenizer())
     torch.manual_seed(1)
-    first = noisy._worst(step, hull, hull.narrowed(step.inputs))
+    first = noisy.worst(step, hull, hull.narrowed(step.inputs))
     torch.manual_seed(2)
-    assert not torch.equal(first, noisy._worst(step, hull, hull.narrowed(step.inputs)))
+    assert not torch.equal(first, noisy.worst(step, hull, hull.narrowed(step.inputs)))
 
 
 def test_the_loss_of_an_example_does_not_depend_on_the_batch() -> None:
@@ -81,9 +81,9 @@ def test_a_warm_start_begins_where_the_last_search_of_word_and_label_ended(monke
     model = sensitive_model()
     step = text_step(model)
     defence = ready(ASCC(substitutions=WORDS, steps=2, warm_start=True, objective="ce"), model, tokenizer())
-    hull = defence._hull(step)
+    hull = defence.hull_of(step)
     guess = defence.search.first_guess(hull, step.max_length, step.progress)
-    found = defence._worst(step, hull, hull.narrowed(step.inputs))
+    found = defence.worst(step, hull, hull.narrowed(step.inputs))
     assert not torch.equal(found, guess)
     ended = {}  # the last word of a label in the batch is the one remembered
     for number, word in enumerate(hull.words):
@@ -97,7 +97,7 @@ def test_a_warm_start_begins_where_the_last_search_of_word_and_label_ended(monke
     monkeypatch.setattr(
         HullSearch, "__call__", lambda self, model, hull, start, *_, **__: starts.append(start) or start
     )
-    defence._worst(step, hull, hull.narrowed(step.inputs))
+    defence.worst(step, hull, hull.narrowed(step.inputs))
     again = [ended[step.labels[word.row].item(), word.choices[0]] for word in hull.words]
     torch.testing.assert_close(starts[0], guess + torch.stack(again))
     assert "memory" in defence.state_dict()

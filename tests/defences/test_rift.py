@@ -100,9 +100,13 @@ def test_one_column_can_be_named_on_the_command_line() -> None:
     hypothesis_alone = ready(ASCC(substitutions=WORDS, columns=(1,)), model, tokenizer())
     named = parse("ascc:columns=1")
     named.substitutions = WORDS
-    hulls = [part._hull(text_step(model, pairs=True)) for part in (hypothesis_alone, ready(named, model, tokenizer()))]
+    hulls = [
+        part.hull_of(text_step(model, pairs=True)) for part in (hypothesis_alone, ready(named, model, tokenizer()))
+    ]
     assert torch.equal(hulls[0].columns, hulls[1].columns)
-    assert len(hulls[0]) < len(ready(ASCC(substitutions=WORDS), model, tokenizer())._hull(text_step(model, pairs=True)))
+    assert len(hulls[0]) < len(
+        ready(ASCC(substitutions=WORDS), model, tokenizer()).hull_of(text_step(model, pairs=True))
+    )
     assert parse("swap:columns=1").columns == (1,)
 
 

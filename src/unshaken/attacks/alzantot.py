@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.constraints import Constraint, MaxChanged
+from unshaken.attacks.genetic import Breeding
 from unshaken.attacks.goals import Scoring
-from unshaken.attacks.questions import Ask, Scores, Search, best_of_groups
-from unshaken.attacks.space import Space, ragged_arange
+from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alzantot(SearchAttack):
+class Alzantot(Breeding):
     """Breed texts, as in `Genetic`, but swap words not yet swapped, and change a fifth of the text at most.
 
     A word is drawn in proportion to the number of its substitutes, among those still as they were; the best substitute
@@ -57,34 +55,11 @@ class Alzantot(SearchAttack):
                 f"{self.generations}, {self.temperature}"
             )
 
-    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
-        first = np.repeat(space.clean[None], self.population, 0)
-        rows, values, winner = yield from self._perturb(space, first, rng)
-        for _ in range(self.generations):
-            if winner is not None or not np.isfinite(values).any():
-                break
-            fitness = np.exp(self.goal.chance(values, self.scoring) / self.temperature) * np.isfinite(values)
-            parents = rng.choice(self.population, (self.population - 1, 2), p=fitness / fitness.sum())
-            from_first = rng.random((self.population - 1, len(space))) < 0.5
-            children = np.where(from_first, rows[parents[:, 0]], rows[parents[:, 1]])
-            best = int(values.argmax())
-            elite, elite_value = rows[best], values[best]
-            rows, values, winner = yield from self._perturb(space, children, rng)
-            rows, values = np.concatenate([elite[None], rows]), np.append(elite_value, values)
-        return winner
+    def positions(self, space: Space, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return draw_open(rows, space.sizes - 1, rng)
 
-    def _perturb(
-        self, space: Space, rows: np.ndarray, rng: np.random.Generator
-    ) -> Generator[Ask, Scores, tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Each row with one more word at its best choice, the values of these, and the best text that succeeded."""
-        positions = draw_open(rows, space.sizes - 1, rng)
-        counts = space.sizes[positions]
-        candidates = np.repeat(rows, counts, axis=0)
-        candidates[np.arange(len(candidates)), np.repeat(positions, counts)] = ragged_arange(counts)
-        scores = yield Ask(rows=candidates)
-        best = best_of_groups(scores.values, np.cumsum(counts) - counts)
-        winner = scores.winner()
-        return candidates[best], scores.values[best], None if winner is None else candidates[winner]
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(np.exp(self.goal.chance(values, self.scoring) / self.temperature) * np.isfinite(values))
 
 
 def draw_open(rows: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -129,7 +129,8 @@ class _Engine:
             yield from held_together(self.victim, rounds, self._confirmed)
             self._has_answered |= together.answered
             alone = together.left
-        yield from self._one_by_one(alone)
+        if alone:
+            yield from self._one_by_one(alone)
 
     def _one_by_one(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
         """By searches: each example has a search of its own, and their questions are merged."""

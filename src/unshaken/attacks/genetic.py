@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -21,7 +22,52 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Genetic(SearchAttack):
+class Breeding(SearchAttack):
+    """What genetic searches share: the best text survives, children mix the words of two parents and get one swap."""
+
+    population: int
+    generations: int
+
+    @abstractmethod
+    def positions(self, space: Space, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Which word of each row is swapped. (n, positions) -> (n,)"""
+
+    @abstractmethod
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        """How likely each text becomes a parent, up to a factor; all zero ends the search. (n,) -> (n,)"""
+
+    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
+        first = np.repeat(space.clean[None], self.population, 0)
+        rows, values, winner = yield from self._perturb(space, first, rng)
+        for _ in range(self.generations):
+            if winner is not None or not (weights := self.weights(values)).any():
+                break
+            parents = rng.choice(self.population, (self.population - 1, 2), p=weights / weights.sum())
+            from_first = rng.random((self.population - 1, len(space))) < 0.5
+            children = np.where(from_first, rows[parents[:, 0]], rows[parents[:, 1]])
+            best = int(values.argmax())
+            elite, elite_value = rows[best], values[best]
+            rows, values, winner = yield from self._perturb(space, children, rng)
+            rows, values = np.concatenate([elite[None], rows]), np.append(elite_value, values)
+        return winner
+
+    def _perturb(
+        self, space: Space, rows: np.ndarray, rng: np.random.Generator
+    ) -> Generator[Ask, Scores, tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Each row with one word set to its best choice (the word itself is one of them), the values of these, and the
+        best text that succeeded."""
+        positions = self.positions(space, rows, rng)
+        counts = space.sizes[positions]
+        candidates = np.repeat(rows, counts, axis=0)
+        candidates[np.arange(len(candidates)), np.repeat(positions, counts)] = ragged_arange(counts)
+        scores = yield Ask(rows=candidates)
+        best = best_of_groups(scores.values, np.cumsum(counts) - counts)
+        winner = scores.winner()
+        return candidates[best], scores.values[best], None if winner is None else candidates[winner]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Genetic(Breeding):
     """Breed texts: the best survives, parents are drawn by fitness, children mix their words and get one best swap.
 
     Paper: Alzantot et al. 2018, section 3; Jia et al. 2019, section 5.1, with any number of changed words; RIFT (Dong
@@ -58,36 +104,11 @@ class Genetic(SearchAttack):
                 f"{self.generations}, {self.floor}"
             )
 
-    def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:
-        first = np.repeat(space.clean[None], self.population, 0)
-        rows, values, winner = yield from self._perturb(space, first, rng)
-        for _ in range(self.generations):
-            if winner is not None:
-                break
-            best = int(values.argmax())
-            weights = self.goal.chance(values, self.scoring) + self.floor
-            parents = rng.choice(self.population, (self.population - 1, 2), p=weights / weights.sum())
-            from_first = rng.random((self.population - 1, len(space))) < 0.5
-            children = np.where(from_first, rows[parents[:, 0]], rows[parents[:, 1]])
-            elite, elite_value = rows[best], values[best]
-            rows, values, winner = yield from self._perturb(space, children, rng)
-            rows = np.concatenate([elite[None], rows])
-            values = np.concatenate([[elite_value], values])
-        return winner
+    def positions(self, space: Space, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.integers(len(space), size=len(rows))
 
-    def _perturb(
-        self, space: Space, rows: np.ndarray, rng: np.random.Generator
-    ) -> Generator[Ask, Scores, tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Each row with one position, drawn uniformly, set to its best choice (the word itself is one of them); the
-        values of these, and the best text that succeeded."""
-        positions = rng.integers(len(space), size=len(rows))
-        counts = space.sizes[positions]
-        candidates = np.repeat(rows, counts, axis=0)
-        candidates[np.arange(len(candidates)), np.repeat(positions, counts)] = ragged_arange(counts)
-        scores = yield Ask(rows=candidates)
-        best = best_of_groups(scores.values, np.cumsum(counts) - counts)
-        winner = scores.winner()
-        return candidates[best], scores.values[best], None if winner is None else candidates[winner]
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        return self.goal.chance(values, self.scoring) + self.floor
 
     def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
         active = cohort.active()

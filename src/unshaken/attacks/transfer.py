@@ -69,12 +69,12 @@ class Transfer(Attack):
         empty = self.no_results(victim)
         with derived_results(out, empty, resume=resume, shard=shard) as write:
             part = None if out is None else part_of(Path(out), "source")
-            found = self.attack(self.source, examples, out=part, **options)
+            on_source = self.attack(self.source, examples, out=part, **options)
             started = time.perf_counter()
-            before = victim.log_probabilities([row.original for row in found])
-            after = victim.log_probabilities([row.adversarial or row.original for row in found])
-            seconds = (time.perf_counter() - started) / max(1, len(found))
-            rows = tuple(self._tried(*parts, seconds) for parts in zip(found, before, after, strict=True))
+            before = victim.log_probabilities([row.original for row in on_source])
+            after = victim.log_probabilities([row.adversarial or row.original for row in on_source])
+            seconds = (time.perf_counter() - started) / max(1, len(on_source))
+            rows = tuple(self._tried(*parts, seconds) for parts in zip(on_source, before, after, strict=True))
             results = replace(empty, rows=tuple(confirmed(self.goal_reached, victim, rows)))
             write(results)
         return results
@@ -85,28 +85,28 @@ class Transfer(Attack):
     def goal_reached(self, log_probabilities: np.ndarray, label: int) -> np.ndarray:
         return self.attack.goal_reached(log_probabilities, label)
 
-    def _tried(self, found: AttackResult, before: np.ndarray, after: np.ndarray, seconds: float) -> AttackResult:
-        was_right = int(before.argmax()) == found.label
-        if found.outcome == "skipped" and was_right:
+    def _tried(self, row: AttackResult, before: np.ndarray, after: np.ndarray, seconds: float) -> AttackResult:
+        was_right = int(before.argmax()) == row.label
+        if row.outcome == "skipped" and was_right:
             source = getattr(self.source, "name", self.source)
             untried = f"{source} gets this example wrong, so that it yields no text to try"
-            return replace(found, outcome="error", score_before=None, queries=0, rows=0, error=untried)
-        if found.outcome == "error":
-            return found
-        fooled = found.adversarial is not None and bool(self.goal_reached(after[None], found.label)[0])
+            return replace(row, outcome="error", score_before=None, queries=0, rows=0, error=untried)
+        if row.outcome == "error":
+            return row
+        fooled = row.adversarial is not None and bool(self.goal_reached(after[None], row.label)[0])
         outcome: Outcome = "skipped" if not was_right else "success" if fooled else "failure"
         fooled = outcome == "success"
         return replace(
-            found,
+            row,
             outcome=outcome,
-            adversarial=found.adversarial if fooled else None,
-            swaps=found.swaps if fooled else (),
-            similarity=found.similarity if fooled else None,
+            adversarial=row.adversarial if fooled else None,
+            swaps=row.swaps if fooled else (),
+            similarity=row.similarity if fooled else None,
             prediction=int(before.argmax()),
             adversarial_prediction=int(after.argmax()) if fooled else None,
-            score_before=float(np.exp(before[found.label])),
-            score_after=float(np.exp(after[found.label])) if was_right else None,
-            queries=1 + (found.adversarial is not None),
-            rows=1 + (found.adversarial is not None),
+            score_before=float(np.exp(before[row.label])),
+            score_after=float(np.exp(after[row.label])) if was_right else None,
+            queries=1 + (row.adversarial is not None),
+            rows=1 + (row.adversarial is not None),
             seconds=seconds,
         )

@@ -10,7 +10,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,17 @@ from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.word_gradients import refuse_blind_words, word_gradients
+
+Match = tuple[int, int, int, int, int]  # word and slot of a hull; row, position and choice of search spaces
+
+
+class _Batch(NamedTuple):
+    """The examples of one pass with gradients."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor
+    matches: Sequence[Match]
+    looks: Sequence[Inspection]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,26 +99,17 @@ class HullGradientAttack(SearchAttack):
         ).to(victim.device)
         hull = builder(texts, inputs["input_ids"])
         labels = torch.tensor([int(space.example.label) for space in spaces], device=victim.device)
-        matches = _match(hull, spaces)
-        values = (
-            self._look(victim, hull, hull.narrowed(inputs), labels, matches, looks) if len(hull) else torch.empty(0, 1)
-        )
-        numbers = values.cpu().numpy()
         seen = [np.full((len(space), int(space.sizes.max(initial=1))), -np.inf) for space in spaces]
-        for word, slot, row, position, choice in matches:
+        if not len(hull):
+            return seen
+        batch = _Batch(hull.narrowed(inputs), labels, _match(hull, spaces), looks)
+        numbers = self._look(victim, hull, batch).cpu().numpy()
+        for word, slot, row, position, choice in batch.matches:
             seen[row][position, choice] = numbers[word, slot]
         return seen
 
     @abstractmethod
-    def _look(
-        self,
-        victim: ModelVictim,
-        hull: Hull,
-        inputs: dict[str, Tensor],
-        labels: Tensor,
-        matches: Sequence[tuple[int, int, int, int, int]],
-        looks: Sequence[Inspection],
-    ) -> Tensor:
+    def _look(self, victim: ModelVictim, hull: Hull, batch: _Batch) -> Tensor:
         """A number for each word and slot of the hull, (words, slots)."""
 
     def gain(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -178,24 +180,16 @@ class HullAttack(HullGradientAttack):
                 return np.asarray(rows[scores.success.argmax()])
         return None
 
-    def _look(
-        self,
-        victim: ModelVictim,
-        hull: Hull,
-        inputs: dict[str, Tensor],
-        labels: Tensor,
-        matches: Sequence[tuple[int, int, int, int, int]],
-        looks: Sequence[Inspection],
-    ) -> Tensor:
-        ascent, salt = self._ascent(), (self.seed, looks[0].number)
-        near_centre = looks[0].number == 1
+    def _look(self, victim: ModelVictim, hull: Hull, batch: _Batch) -> Tensor:
+        number = batch.looks[0].number
+        ascent, salt = self._ascent(), (self.seed, number)
         found = ascent(
             victim.model,
             hull,
-            ascent.first_guess(hull, victim.max_length, salt) if near_centre else hull.noise(salt),
-            lambda: victim.model(**inputs).logits,
-            lambda logits: self.gain(logits, labels),
-            inputs["input_ids"].numel(),
+            ascent.first_guess(hull, victim.max_length, salt) if number == 1 else hull.noise(salt),
+            lambda: victim.model(**batch.inputs).logits,
+            lambda logits: self.gain(logits, batch.labels),
+            batch.inputs["input_ids"].numel(),
         )
         return hull.weights(found)
 
@@ -264,25 +258,17 @@ class HotFlip(HullGradientAttack):
         scores = yield Ask(rows=rows, in_order=True)
         return np.asarray(rows[scores.success.argmax()]) if scores.success.any() else None
 
-    def _look(
-        self,
-        victim: ModelVictim,
-        hull: Hull,
-        inputs: dict[str, Tensor],
-        labels: Tensor,
-        matches: Sequence[tuple[int, int, int, int, int]],
-        looks: Sequence[Inspection],
-    ) -> Tensor:
+    def _look(self, victim: ModelVictim, hull: Hull, batch: _Batch) -> Tensor:
         weights = torch.zeros_like(hull.allowed, dtype=torch.float32)
         weights[:, 0] = 1
-        for word, slot, row, position, choice in matches:
-            if choice and looks[row].row[position] == choice:
+        for word, slot, row, position, choice in batch.matches:
+            if choice and batch.looks[row].row[position] == choice:
                 weights[word, 0], weights[word, slot] = 0, 1
         weights.requires_grad_()
         mixer = HullMixer(victim.model, "embedding_output")
         with torch.enable_grad(), word_gradients(), mixer.at(hull, weights, fixed=[]):
-            logits = victim.model(**inputs).logits
-            gradient, at_logits = torch.autograd.grad(self.gain(logits, labels).sum(), (weights, logits))
+            logits = victim.model(**batch.inputs).logits
+            gradient, at_logits = torch.autograd.grad(self.gain(logits, batch.labels).sum(), (weights, logits))
         refuse_blind_words(gradient, at_logits)
         promises: Tensor = gradient - (gradient * weights).sum(-1, keepdim=True)
         return promises.detach()
@@ -307,10 +293,10 @@ def drawn_from(weights: np.ndarray, sizes: np.ndarray, count: int, rng: np.rando
     return np.asarray(np.minimum(rows, sizes - 1).astype(np.int16))
 
 
-def _match(hull: Hull, spaces: Sequence[Space]) -> list[tuple[int, int, int, int, int]]:
-    """(word, slot, row, position, choice): where the hull's candidates stand in the search spaces, if allowed there."""
+def _match(hull: Hull, spaces: Sequence[Space]) -> list[Match]:
+    """Where the hull's candidates stand in the search spaces, if allowed there."""
     where = [{place: position for position, place in enumerate(space.places)} for space in spaces]
-    found: list[tuple[int, int, int, int, int]] = []
+    found: list[Match] = []
     for number, word in enumerate(hull.words):
         position = where[word.row].get((word.column, word.position))
         if position is None:

@@ -59,9 +59,9 @@ class WorstCase(Attack):
             for number, attack in enumerate(self.attacks):
                 if not len(standing):
                     break
-                found = attack(victim, standing, out=None if out is None else self._part(Path(out), number), **options)
-                runs.append(found)
-                held = {row.example_id for row in found if row.outcome in ("failure", "error")}
+                run = attack(victim, standing, out=None if out is None else self._part(Path(out), number), **options)
+                runs.append(run)
+                held = {row.example_id for row in run if row.outcome in ("failure", "error")}
                 left = [example for example in standing if example.id in held]
                 standing = examples.with_rows(left) if isinstance(examples, Examples) else left
             results = replace(empty, rows=worst_of(runs, [row.example_id for row in runs[0]]))
@@ -87,16 +87,18 @@ def worst_of(runs: Sequence[AttackResults], ids: Sequence[str]) -> tuple[AttackR
         for row in run:
             if row.example_id in by_id:
                 by_id[row.example_id].append(row)
-    return tuple(_worst(found) for found in by_id.values())
+    return tuple(_worst(results) for results in by_id.values())
 
 
-def _worst(found: Sequence[AttackResult]) -> AttackResult:
+def _worst(results: Sequence[AttackResult]) -> AttackResult:
     rank = {"success": 0, "skipped": 1, "failure": 2, "error": 3}
     # Of failures, the one that left the true label the least probability came nearest.
-    worst = min(found, key=lambda row: (rank[row.outcome], (row.score_after or 0.0) * (row.outcome == "failure")))
-    totals: dict[str, Any] = {name: sum(getattr(row, name) for row in found) for name in ("queries", "rows", "seconds")}
+    worst = min(results, key=lambda row: (rank[row.outcome], (row.score_after or 0.0) * (row.outcome == "failure")))
+    totals: dict[str, Any] = {
+        name: sum(getattr(row, name) for row in results) for name in ("queries", "rows", "seconds")
+    }
     if worst.outcome == "failure":  # what any of the attacks did not get confirmed stays told
-        totals["error"] = next((row.error for row in found if row.unconfirmed), None)
+        totals["error"] = next((row.error for row in results if row.unconfirmed), None)
     return replace(worst, **totals)
 
 

@@ -17,7 +17,7 @@ from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull import SLOTS, Hull
 from unshaken.substitutions.hull_builder import HullBuilder, Pieces
-from unshaken.substitutions.hull_search import HullMixer, HullSearch, Space
+from unshaken.substitutions.hull_search import HullMixer, HullSearch, MixingSpace
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,7 +61,7 @@ class ASCC(Defence):
     entropy: Literal["sum", "mean"] = "sum"
     init: Literal["uniform", "clean"] = "uniform"
     optimiser: Literal["adam", "sign"] = "adam"
-    space: Space = "embedding_output"
+    space: MixingSpace = "embedding_output"
     objective: Literal["kl", "ce"] = "kl"
     attack_dropout: bool = False
     warm_start: bool = False
@@ -93,9 +93,9 @@ class ASCC(Defence):
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         step.require_classes("ASCC")
-        hull = self._hull(step)
+        hull = self.hull_of(step)
         reworded = hull.narrowed(step.inputs)
-        weights = hull.weights(self._worst(step, hull, reworded))
+        weights = hull.weights(self.worst(step, hull, reworded))
         rows = len(step.labels)
         both = {name: torch.cat([values, reworded[name]]) for name, values in step.inputs.items()}
         with HullMixer(step.core, self.space).at(hull, weights, first_row=rows):
@@ -109,7 +109,8 @@ class ASCC(Defence):
         clean_target = 1 if self.objective == "kl" else 0
         return Passes(forward=clean_target + self.steps + 2, activations=self.steps + 2, weights=2)
 
-    def _hull(self, step: Step) -> Hull:
+    def hull_of(self, step: Step) -> Hull:
+        """What the words of a batch may become."""
         if self._build is None:
             if step.tokenizer is None:
                 raise UnshakenError(
@@ -124,7 +125,7 @@ class ASCC(Defence):
             )
         return self._build([example.texts for example in step.require_examples("ASCC")], step.inputs["input_ids"])
 
-    def _worst(self, step: Step, hull: Hull, reworded: dict[str, Tensor]) -> Tensor:
+    def worst(self, step: Step, hull: Hull, reworded: dict[str, Tensor]) -> Tensor:
         """Mixing logits of the worst point found. (words, slots)"""
 
         def logits() -> Tensor:

@@ -154,11 +154,11 @@ def _sets(settings: Any) -> Iterator[Mapping[str, Any]]:
 
 def _names(settings: Any) -> set[str]:
     """The names of all sets, also of the sources of one that joins several."""
-    found: set[str] = set()
+    names: set[str] = set()
     for own in _sets(settings):
-        found |= {str(own["name"])} if "name" in own else set()
-        found |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
-    return found
+        names |= {str(own["name"])} if "name" in own else set()
+        names |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
+    return names
 
 
 def _fingerprints(settings: Any) -> set[str]:
@@ -167,11 +167,11 @@ def _fingerprints(settings: Any) -> set[str]:
 
 def _hull_coverage(evaluation: Evaluation, subject: str) -> Check:
     flag, training = "hull-coverage", evaluation.model.training
-    found = None if training is None else HullCoverage.read(training.details.get("facts"))
-    if found is None:
+    coverage = None if training is None else HullCoverage.read(training.details.get("facts"))
+    if coverage is None:
         return clear(flag, subject, "no hull in the record of its training")
     settle = "train with pieces='mean', or compare with methods that see the same substitutes"
-    return raised_if(not found.is_enough, flag, subject, f"its hull held {found}", settle)
+    return raised_if(not coverage.is_enough, flag, subject, f"its hull held {coverage}", settle)
 
 
 def _truncated(run: AttackRun, subject: str) -> Check:

@@ -170,15 +170,15 @@ def evaluate_blocks(
         for number, rows in enumerate(blocks):
             place = folder / BLOCKS / f"{number:06d}"
             identity = _digest([settings, rows.fingerprint])
-            found = _finished(place, identity) if resume else None
-            if found is None:
+            tally = _finished(place, identity) if resume else None
+            if tally is None:
                 options: dict[str, Any] = {"seed": seed, "recheck": recheck, "progress": progress, "shard": shard}
                 report = evaluate(models, rows, chosen, out=place, resume=resume, **options)
                 if not shard.leads:
                     continue
-                found = Tally.of(report, identity)
-                write_json(place / TALLY_FILE, encode(found))
-            total = found if total is None else total + found
+                tally = Tally.of(report, identity)
+                write_json(place / TALLY_FILE, encode(tally))
+            total = tally if total is None else total + tally
         if not shard.leads:
             return None
         _require_no_more(folder / BLOCKS, number + 1)
@@ -192,13 +192,13 @@ def _finished(place: Path, identity: str) -> Tally | None:
     path = place / TALLY_FILE
     if not path.exists():
         return None
-    found = Tally.load(path)
-    if found.identity != identity:
+    tally = Tally.load(path)
+    if tally.identity != identity:
         raise UnshakenError(
             f"cannot resume {place}: it was made of other rows, models, attacks or seeds; use the same ones and the "
             "same size of blocks, or another folder"
         )
-    return found
+    return tally
 
 
 def _require_no_more(folder: Path, count: int) -> None:

@@ -30,8 +30,8 @@ def entries() -> dict[str, str]:
 def bibtex(names: Iterable[str]) -> list[str]:
     """The entries behind names, each once; a name that is neither a key nor an entry is left out."""
     known = entries()
-    found = [known.get(name) or (visible(name) if name.startswith("@") else "") for name in names]
-    return list(dict.fromkeys(filter(None, found)))
+    papers = [known.get(name) or (visible(name) if name.startswith("@") else "") for name in names]
+    return list(dict.fromkeys(filter(None, papers)))
 
 
 def of_evaluations(evaluations: Iterable[Evaluation]) -> list[str]:

@@ -76,7 +76,7 @@ def gather_answers(
 
 def _stored(path: Path) -> dict[str, Answer]:
     """Answers by id, to the texts and by the model of this folder. A bent line is left out: its text is asked again."""
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for part in parts_of(path):
         content = b""
         with contextlib.suppress(FileNotFoundError):  # the first process has done with it
@@ -87,5 +87,5 @@ def _stored(path: Path) -> dict[str, Answer]:
                 answer = decode(Answer, parse_json(line, where), where)
             except UnshakenError:
                 continue
-            found.setdefault(answer.id, answer)
-    return found
+            answers.setdefault(answer.id, answer)
+    return answers

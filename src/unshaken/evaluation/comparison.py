@@ -67,23 +67,23 @@ def compare(evaluations: Sequence[Evaluation], names: Mapping[str, str], seed: i
         names: Model fingerprint to the name it goes by.
         seed: Of the bootstrap.
     """
-    found: list[Comparison] = []
+    pairs: list[Comparison] = []
     for methods in by_method(evaluations):
         first, *others = methods
-        found += [item for other in others for item in _against(first, other, names, seed)]
+        pairs += [item for other in others for item in _against(first, other, names, seed)]
         if not others:  # seeds of one method: the first is the reference for want of another
-            found += _each_against(first[0], first[1:], names, seed)
-    adjusted = holm({str(number): pair.p_value for number, pair in enumerate(found)})
-    return tuple(replace(pair, p_adjusted=adjusted[str(number)]) for number, pair in enumerate(found))
+            pairs += _each_against(first[0], first[1:], names, seed)
+    adjusted = holm({str(number): pair.p_value for number, pair in enumerate(pairs)})
+    return tuple(replace(pair, p_adjusted=adjusted[str(number)]) for number, pair in enumerate(pairs))
 
 
 def by_method(evaluations: Sequence[Evaluation]) -> list[list[list[Evaluation]]]:
     """For each set of examples, the evaluations of each method, in the order in which they first occur."""
-    found: dict[str, dict[str, list[Evaluation]]] = {}
+    by_data: dict[str, dict[str, list[Evaluation]]] = {}
     for evaluation in evaluations:
-        methods = found.setdefault(evaluation.data.fingerprint, {})
+        methods = by_data.setdefault(evaluation.data.fingerprint, {})
         methods.setdefault(evaluation.model.method, []).append(evaluation)
-    return [list(methods.values()) for methods in found.values()]
+    return [list(methods.values()) for methods in by_data.values()]
 
 
 def _against(
@@ -112,11 +112,11 @@ def _each_against(
 
 def _by_seed(evaluations: Sequence[Evaluation]) -> dict[int, Evaluation]:
     """Training seed to evaluation; of two with the same seed the first."""
-    found: dict[int, Evaluation] = {}
+    first: dict[int, Evaluation] = {}
     for evaluation in evaluations:
         if evaluation.model.training is not None:
-            found.setdefault(evaluation.model.training.seed, evaluation)
-    return found
+            first.setdefault(evaluation.model.training.seed, evaluation)
+    return first
 
 
 def _same_condition(reference: Evaluation, evaluation: Evaluation, condition: str) -> bool:
@@ -163,16 +163,16 @@ def _over_seeds(pairs: Sequence[tuple[Evaluation, Evaluation]], condition: str) 
     change = change[np.isfinite(change).any(axis=1)]
     if len(change) < 2 or np.isfinite(change).any(axis=0).sum() < 2:
         return None
-    found = over_seeds_and_examples([change])
-    p_value = 1.0 if found.p_value is None else found.p_value
+    mean = over_seeds_and_examples([change])
+    p_value = 1.0 if mean.p_value is None else mean.p_value
     return Comparison(
         data=second.data.name,
         condition=condition,
         reference=first.model.method,
         model=second.model.method,
         total=int(np.isfinite(change).any(axis=0).sum()),
-        difference=found.estimate,
-        interval=(found.low, found.high),
+        difference=mean.estimate,
+        interval=(mean.low, mean.high),
         only_reference=int((change == -1).sum()),
         only_model=int((change == 1).sum()),
         p_value=p_value,
@@ -223,11 +223,11 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:
 
 def _mean_interval(table: Any) -> Interval:
     """Over seeds and examples; where all are right, or none, nothing varies and Wilson's tells what that is worth."""
-    found = over_seeds_and_examples([table])
-    if found.low < found.high:
-        return found
+    interval = over_seeds_and_examples([table])
+    if interval.low < interval.high:
+        return interval
     total = int(np.isfinite(table).any(axis=0).sum())
-    return wilson(round(found.estimate * total), total)
+    return wilson(round(interval.estimate * total), total)
 
 
 def _is_known(evaluation: Evaluation, condition: str) -> bool:

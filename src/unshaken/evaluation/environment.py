@@ -21,7 +21,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "libraries": {name: found for name in LIBRARIES if (found := version(name)) is not None},
+        "libraries": {name: installed for name in LIBRARIES if (installed := version(name)) is not None},
         "cpu_cores": os.cpu_count(),
         "accelerators": _accelerators(),
         "code": code(Path(__file__).parents[1]),
@@ -39,9 +39,9 @@ def code(package: Path) -> dict[str, str]:
     for path in sorted(package.rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     own = sys.modules[__name__.partition(".")[0]]  # imported by its name, it would stand above every layer
-    found = {"version": str(own.__dict__["__version__"]), "digest": digest.hexdigest()[:16]}
+    told = {"version": str(own.__dict__["__version__"]), "digest": digest.hexdigest()[:16]}
     commit = os.environ.get("UNSHAKEN_COMMIT") or _commit(package)
-    return found | ({"commit": commit} if commit else {})
+    return told | ({"commit": commit} if commit else {})
 
 
 def _commit(package: Path) -> str | None:

@@ -22,10 +22,10 @@ MOSTLY_UNKNOWN = 0.2  # of the tokens; a subword tokenizer in its own language i
 
 def check_all(evaluations: Sequence[Evaluation], names: Mapping[str, str]) -> tuple[Check, ...]:
     """All checks on all evaluations, in the order of `FLAGS`, the raised ones of each flag first."""
-    found = [check for evaluation in evaluations for check in _check(evaluation, names[evaluation.model.fingerprint])]
-    found += _few_seeds(evaluations)
+    checks = [check for evaluation in evaluations for check in _check(evaluation, names[evaluation.model.fingerprint])]
+    checks += _few_seeds(evaluations)
     flags, verdicts = list(FLAGS), ["raised", "unknown", "clear"]
-    return tuple(sorted(found, key=lambda check: (flags.index(check.flag), verdicts.index(check.verdict))))
+    return tuple(sorted(checks, key=lambda check: (flags.index(check.flag), verdicts.index(check.verdict))))
 
 
 def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
@@ -121,7 +121,7 @@ def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:
         training = evaluation.model.training
         seed = evaluation.model.fingerprint if training is None else training.seed
         seeds.setdefault((evaluation.model.method, evaluation.data.name), set()).add(seed)
-    for (method, data), found in seeds.items():
-        subject, evidence = f"{method} on {data}", f"{len(found)} training seed{'s' if len(found) > 1 else ''}"
+    for (method, data), trained in seeds.items():
+        subject, evidence = f"{method} on {data}", f"{len(trained)} training seed{'s' if len(trained) > 1 else ''}"
         settle = f"train with {ENOUGH_SEEDS} seeds and merge their results with unshaken report"
-        yield raised_if(len(found) < ENOUGH_SEEDS, "few-seeds", subject, evidence, settle)
+        yield raised_if(len(trained) < ENOUGH_SEEDS, "few-seeds", subject, evidence, settle)

@@ -47,9 +47,9 @@ class Report:
     @cached_property
     def model_names(self) -> dict[str, str]:
         """Fingerprint to name; models that share a name are told apart by the fingerprint's start."""
-        found = {evaluation.model.fingerprint: evaluation.model.name for evaluation in self.evaluations}
-        names = list(found.values())
-        return {key: name if names.count(name) == 1 else f"{name} [{key[:6]}]" for key, name in found.items()}
+        given = {evaluation.model.fingerprint: evaluation.model.name for evaluation in self.evaluations}
+        names = list(given.values())
+        return {key: name if names.count(name) == 1 else f"{name} [{key[:6]}]" for key, name in given.items()}
 
     def renamed(self, names: Mapping[str, str]) -> Report:
         """The same results under other names of models, by fingerprint."""
@@ -190,10 +190,10 @@ def _decode_evaluation(value: Any, where: str) -> Evaluation:
     runs = decode(tuple[Any, ...], value.get("attacks"), f"{where}.attacks")
     texts = {row.id: list(row.texts) for row in bare.predictions}
     whole = [_with_texts(run, texts, f"{where}.attacks[{number}]") for number, run in enumerate(runs)]
-    found = replace(bare, attacks=decode(tuple[AttackRun, ...], whole, f"{where}.attacks"))
-    for problem in _contradictions(found):
+    evaluation = replace(bare, attacks=decode(tuple[AttackRun, ...], whole, f"{where}.attacks"))
+    for problem in _contradictions(evaluation):
         raise UnshakenError(f"{where}: {problem}; the file was changed after it was written")
-    return found
+    return evaluation
 
 
 def _contradictions(evaluation: Evaluation) -> Iterator[str]:

@@ -109,10 +109,10 @@ def bootstrap(
         resamples: How often to resample.
         seed: The same seed gives the same interval.
     """
-    found = _bootstrap(samples, statistic, confidence, resamples, seed)
+    resampled = _bootstrap(samples, statistic, confidence, resamples, seed)
     arrays = [np.asarray(sample) for sample in samples]
     estimate = float(np.mean(arrays[0]) if statistic is None else statistic(*arrays))
-    return _bootstrap_interval(estimate, found, confidence)
+    return _bootstrap_interval(estimate, resampled, confidence)
 
 
 def mcnemar(a_correct: Sequence[bool], b_correct: Sequence[bool]) -> McNemar:
@@ -147,10 +147,10 @@ def paired_bootstrap(
     if len(a) != len(b):
         raise UnshakenError(f"{len(a)} values of A and {len(b)} of B; a paired test needs the same examples")
     differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
-    found = _bootstrap([differences], None, confidence, resamples, seed)
-    at_most, at_least = np.sum(found.bootstrap_distribution <= 0), np.sum(found.bootstrap_distribution >= 0)
+    resampled = _bootstrap([differences], None, confidence, resamples, seed)
+    at_most, at_least = np.sum(resampled.bootstrap_distribution <= 0), np.sum(resampled.bootstrap_distribution >= 0)
     p_value = min(1.0, 2 * float(min(at_most, at_least) + 1) / (resamples + 1))
-    interval = _bootstrap_interval(float(np.mean(differences)), found, confidence)
+    interval = _bootstrap_interval(float(np.mean(differences)), resampled, confidence)
     return PairedDifference(difference=interval, p_value=p_value)
 
 
@@ -257,8 +257,8 @@ def _bootstrap(
     )
 
 
-def _bootstrap_interval(estimate: float, found: Any, confidence: float) -> Interval:
-    low, high = map(float, found.confidence_interval)
+def _bootstrap_interval(estimate: float, resampled: Any, confidence: float) -> Interval:
+    low, high = map(float, resampled.confidence_interval)
     return Interval(estimate=estimate, low=low, high=high, confidence=confidence, method="bootstrap")
 
 

@@ -36,7 +36,7 @@ def rank(entries: Mapping[Path, Entry]) -> dict[tuple[str, ...], list[Ranked]]:
     """Rankings by what can be compared: track, suite, examples and substitution set."""
     groups: dict[tuple[str, ...], list[tuple[Entry, list[tuple[str, str]]]]] = {}
     for path, entry in entries.items():
-        broken = sorted({(str(found["model"]), str(found["example"])) for found in read_breaks(path)})
+        broken = sorted({(str(line["model"]), str(line["example"])) for line in read_breaks(path)})
         groups.setdefault(entry.comparable, []).append((entry, broken))
     return {key: _rank(group) for key, group in sorted(groups.items())}
 

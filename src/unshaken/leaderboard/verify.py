@@ -71,13 +71,13 @@ def verify(
 def _checked(
     entry: Entry, model: Scored, victim: Victim, part: Examples, places: np.ndarray, attacks: list[Attack]
 ) -> list[str]:
-    found = evaluate(victim, part, attacks).evaluations[0]
+    again = evaluate(victim, part, attacks).evaluations[0]
     refused = []
-    clean, claimed = clean_marks(found), "".join(model.clean[place] for place in places)
+    clean, claimed = clean_marks(again), "".join(model.clean[place] for place in places)
     wrong = [entry.ids[place] for place, one, other in zip(places, clean, claimed, strict=True) if one != other]
     if wrong:
         refused.append(f"{model.weights}: {len(wrong)} clean answers are not as claimed, such as {wrong[0]!r}")
-    for name, marks in held_marks(found, attacks).items():
+    for name, marks in held_marks(again, attacks).items():
         if name not in model.held:
             refused.append(f"{model.weights}: the entry does not have the attack {name}")
             continue

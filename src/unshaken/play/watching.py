@@ -69,16 +69,16 @@ def step(kind: str, victim: Watched, text: str, probabilities: np.ndarray) -> di
 def parts(before: str, after: str) -> list[dict[str, Any]]:
     """The new text in pieces, each with the words that stood there before where it is another."""
     old, new = segment(before), segment(after)
-    found: list[dict[str, Any]] = []
+    pieces: list[dict[str, Any]] = []
     end = 0
     for tag, a, b, c, d in SequenceMatcher(None, old.surfaces, new.surfaces, autojunk=False).get_opcodes():
         if tag == "equal" or c == d:
             continue
         start, stop = new.spans[c][0], new.spans[d - 1][1]
-        found.append({"text": after[end:start]})
-        found.append({"text": after[start:stop], "was": " ".join(old.surfaces[a:b])})
+        pieces.append({"text": after[end:start]})
+        pieces.append({"text": after[start:stop], "was": " ".join(old.surfaces[a:b])})
         end = stop
-    return [part for part in [*found, {"text": after[end:]}] if part["text"]]
+    return [part for part in [*pieces, {"text": after[end:]}] if part["text"]]
 
 
 def watch(victim: Victim, text: str, attack: Attack | str, tell: Tell) -> None:

@@ -36,8 +36,8 @@ def browser_data(report: Report) -> dict[str, Any]:
     rows.sort(key=lambda row: order[row[4]])
     titles = ["no attack" if name == CLEAN else visible(name) for name in conditions]
     key = hashlib.sha256("".join([*report.model_names, *sets, *conditions]).encode()).hexdigest()[:16]  # of ratings
-    found = {"sets": list(sets.values()), "models": [*map(visible, models)], "conditions": titles, "rows": rows}
-    return {"key": key, **found}
+    shown = {"sets": list(sets.values()), "models": [*map(visible, models)], "conditions": titles, "rows": rows}
+    return {"key": key, **shown}
 
 
 def _shown(group: str | None) -> str | None:

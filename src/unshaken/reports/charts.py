@@ -51,14 +51,14 @@ def conditions(group: Sequence[Evaluation]) -> list[str]:
 
 def shares(report: Report, group: Sequence[Evaluation]) -> dict[str, dict[str, Proportion]]:
     """Condition, or group of examples, to the accuracy of each model under it."""
-    found: dict[str, dict[str, Proportion]] = {group[0].title(name): {} for name in conditions(group)}
+    by_condition: dict[str, dict[str, Proportion]] = {group[0].title(name): {} for name in conditions(group)}
     for evaluation in group:
         for name in evaluation.conditions:
-            found[evaluation.title(name)][report.name_of(evaluation)] = evaluation.accuracy(name)
+            by_condition[evaluation.title(name)][report.name_of(evaluation)] = evaluation.accuracy(name)
     for evaluation in group:
         for name, share in evaluation.groups.items():
-            found.setdefault(name, {})[report.name_of(evaluation)] = share
-    return found
+            by_condition.setdefault(name, {})[report.name_of(evaluation)] = share
+    return by_condition
 
 
 def curves(report: Report, group: Sequence[Evaluation]) -> list[Curve]:

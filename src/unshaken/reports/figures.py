@@ -140,9 +140,9 @@ def report_figures(report: Report) -> dict[str, Any]:
     """The figures that a report has the numbers for, by file name."""
     figures: dict[str, Any] = {}
     for data in dict.fromkeys(item.data.name for item in report.evaluations):
-        found = _of_data(report, data)
+        group = _of_data(report, data)
         slug = "".join(character if character.isalnum() else "-" for character in data[:LONGEST_NAME])
-        attacked = [item for item in found if item.attacks]
+        attacked = [item for item in group if item.attacks]
         if any(item.searches for item in attacked):
             figures[f"{slug}-budget"] = budget_curves(report, data)
         if len(attacked) > 1:
@@ -150,7 +150,7 @@ def report_figures(report: Report) -> dict[str, Any]:
             for one in charts.tradeoff(report, attacked):
                 pairs.setdefault(one.method, []).append((one.clean.value, one.hard.value))
             figures[f"{slug}-tradeoff"] = tradeoff(pairs)
-        groups = {report.name_of(item): item.groups for item in found if item.groups}
+        groups = {report.name_of(item): item.groups for item in group if item.groups}
         if groups:
             figures[f"{slug}-groups"] = grouped_accuracy(groups, group_label="attack level")
     return figures

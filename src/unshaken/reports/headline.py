@@ -38,15 +38,15 @@ def headline(report: Report) -> str:
 def _shares(report: Report, methods: list[list[Evaluation]], condition: str) -> dict[str, float]:
     """Name to accuracy: of each model, or the mean of a method's seeds; the reference first."""
     means = {(item.data, item.method): item for item in report.spreads if item.condition == condition}
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for method in methods:
         first = method[0]
         if mean := means.get((first.data.name, first.model.method)):
-            found[first.model.method] = mean.accuracy.mean
+            shares[first.model.method] = mean.accuracy.mean
             continue
         having = [item for item in method if condition in item.conditions and item.accuracy(condition).total]
-        found |= {report.name_of(item): item.accuracy(condition).value for item in having}
-    return found
+        shares |= {report.name_of(item): item.accuracy(condition).value for item in having}
+    return shares
 
 
 def _alone(report: Report, evaluation: Evaluation) -> str:

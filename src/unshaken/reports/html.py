@@ -54,7 +54,7 @@ def page(report: Report) -> str:
         tests=[_test(item) for item in report.comparisons],
         spreads=[spread_cells(item) for item in report.spreads],
         flags=FLAGS,
-        raised={flag: found for flag in FLAGS if (found := [one for one in report.flags if one.flag == flag])},
+        raised={flag: those for flag in FLAGS if (those := [one for one in report.flags if one.flag == flag])},
         others=[one for one in checks if one.verdict != "raised"],
         unknown=sum(one.verdict == "unknown" for one in checks),
         plots=[plot for group in charts.by_data(report) for plot in _plots(report, group, names)],

@@ -37,12 +37,12 @@ class Row:
 def rows(report: Report) -> list[Row]:
     """The main table, by data set, then model, then condition; groups stand below the clean answers."""
     compared = {(item.data, item.model, item.condition): item for item in report.comparisons if item.seeds == 1}
-    found = []
+    table = []
     for evaluation in sorted(report.evaluations, key=lambda item: _order(report, item)):
         data, model = evaluation.data.name, report.name_of(evaluation)
         for condition in evaluation.conditions:
             attack = evaluation.run(condition) if condition in evaluation.attack_names else None
-            found.append(
+            table.append(
                 Row(
                     data=data,
                     model=model,
@@ -53,11 +53,11 @@ def rows(report: Report) -> list[Row]:
                 )
             )
             if condition == CLEAN:
-                found += [
+                table += [
                     Row(data=data, model=model, condition=group, accuracy=share, attack=None, comparison=None)
                     for group, share in evaluation.groups.items()
                 ]
-    return found
+    return table
 
 
 def _order(report: Report, evaluation: Evaluation) -> int:
@@ -204,16 +204,16 @@ def _method_cells(item: Comparison) -> tuple[str, ...]:
 
 
 def spread_cells(spread: SeedSpread) -> tuple[str, ...]:
-    found, mean = spread.accuracy, spread.interval
+    accuracy, mean = spread.accuracy, spread.interval
     return (
         spread.method,
         spread.data,
         spread.condition,
-        str(len(found.values)),
-        f"{100 * found.mean:.1f}",
-        f"{100 * found.std:.1f}" if found.std is not None else "",
+        str(len(accuracy.values)),
+        f"{100 * accuracy.mean:.1f}",
+        f"{100 * accuracy.std:.1f}" if accuracy.std is not None else "",
         f"[{100 * max(0.0, mean.low):.1f}, {100 * min(1.0, mean.high):.1f}]",
-        ", ".join(f"{100 * value:.1f}" for value in found.values),
+        ", ".join(f"{100 * value:.1f}" for value in accuracy.values),
     )
 
 
@@ -227,7 +227,7 @@ def markdown_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> s
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is: no markup, no HTML, no table borders, no links of bare addresses, one line."""
     escaped = re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", visible(text).replace("&", "&amp;"))
-    escaped = re.sub(r"://|@|(?<=www)\.", lambda found: "".join(f"&#{ord(c)};" for c in found[0]), escaped, flags=re.I)
+    escaped = re.sub(r"://|@|(?<=www)\.", lambda match: "".join(f"&#{ord(c)};" for c in match[0]), escaped, flags=re.I)
     return re.sub(r"\s+", " ", escaped)
 
 

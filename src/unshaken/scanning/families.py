@@ -12,16 +12,16 @@ from functools import partial
 
 from unshaken.errors import UnshakenError
 from unshaken.names import lookup
-from unshaken.substitutions import Substitutions, default_substitutions
+from unshaken.substitutions import Substitutions, default_substitutions, disguises
 from unshaken.substitutions.base import content_hash
 from unshaken.substitutions.typos import Typos
 from unshaken.substitutions.words import segment
 
 Forms = Callable[[str], list[str]]
 
-LEET = str.maketrans("aeiostAEIOST", "431057431057")
-# Letters of other scripts that look like Latin ones in most fonts (Unicode's confusables, single letters).
-LOOKALIKES = str.maketrans("aceijopsxyhdABCEHIKMOPSTXY", "асеіјорѕхуһԁАВСЕНІКМОРЅТХУ")
+_LEET, _LATIN = "aeiostAEIOST", "aceijopsxyhdABCEHIKMOPSTX"  # the letters that most writers, and most fonts, disguise
+LEET = str.maketrans(_LEET, "".join(disguises.LEET[letter.lower()][0] for letter in _LEET))
+LOOKALIKES = str.maketrans(_LATIN + "Y", "".join(disguises.LOOKALIKES[letter][0] for letter in _LATIN) + "У")
 INVISIBLE = "\u200b\u00ad\u2060"  # zero-width space, soft hyphen, word joiner
 MARKS = "\u0307\u0336"  # dot above, long stroke
 TAGS = 0xE0000  # the block of tag characters: each ASCII character again, shown as nothing
@@ -100,29 +100,28 @@ def _typos(word: str, kinds: tuple[str, ...]) -> list[str]:
     return found[len(found) // 2 :] + found[: len(found) // 2]
 
 
-_TITLES: dict[str, tuple[str, str]] = {
-    "typos": ("a wrong, missing or doubled letter in every word", "misspelt words"),
-    "letter-swaps": ("two neighbouring letters of every word change places", "misspelt words"),
-    "leetspeak": ("digits for letters: fr33 m0n3y", "readable words"),
-    "homoglyphs": ("letters of other scripts that look the same", "nothing"),
-    "invisible": ("zero-width characters or soft hyphens between letters", "nothing"),
-    "tag-characters": ("every letter as a tag character", "no text at all; language models read it"),
-    "combining-marks": ("a dot over every letter", "dotted words"),
-    "spacing": ("spaces between letters: f r e e", "spaced words"),
-    "synonyms": ("another word of the same meaning (WordNet)", "another wording"),
-    "masked-lm": ("words that a masked language model puts in their place", "another wording"),
+# Name -> what is done, what a person sees of it, and the forms of a word; None where another set has them.
+_FAMILIES: dict[str, tuple[str, str, Forms | None]] = {
+    "typos": (
+        "a wrong, missing or doubled letter in every word",
+        "misspelt words",
+        partial(_typos, kinds=("key", "drop", "repeat")),
+    ),
+    "letter-swaps": (
+        "two neighbouring letters of every word change places",
+        "misspelt words",
+        partial(_typos, kinds=("swap",)),
+    ),
+    "leetspeak": ("digits for letters: fr33 m0n3y", "readable words", partial(_translated, table=LEET)),
+    "homoglyphs": ("letters of other scripts that look the same", "nothing", partial(_translated, table=LOOKALIKES)),
+    "invisible": ("zero-width characters or soft hyphens between letters", "nothing", _invisible),
+    "tag-characters": ("every letter as a tag character", "no text at all; language models read it", _tags),
+    "combining-marks": ("a dot over every letter", "dotted words", _marks),
+    "spacing": ("spaces between letters: f r e e", "spaced words", _spaced),
+    "synonyms": ("another word of the same meaning (WordNet)", "another wording", None),
+    "masked-lm": ("words that a masked language model puts in their place", "another wording", None),
 }
-_FORMS: dict[str, Forms] = {
-    "typos": partial(_typos, kinds=("key", "drop", "repeat")),
-    "letter-swaps": partial(_typos, kinds=("swap",)),
-    "leetspeak": partial(_translated, table=LEET),
-    "homoglyphs": partial(_translated, table=LOOKALIKES),
-    "invisible": _invisible,
-    "tag-characters": _tags,
-    "combining-marks": _marks,
-    "spacing": _spaced,
-}
-NAMES = tuple(_TITLES)
+NAMES = tuple(_FAMILIES)
 REWORDING = ("synonyms", "masked-lm")  # which may change the meaning
 
 
@@ -137,13 +136,13 @@ def families(names: Sequence[str] | None = None, *, masked_lm: str | None = None
 
 
 def _family(name: str, masked_lm: str | None) -> Family:
-    title, people = _TITLES[name]
-    if name == "synonyms":
+    title, people, forms = _FAMILIES[name]
+    if forms is not None:
+        source: Substitutions = WordForms(name=name, forms=forms)
+    elif name == "synonyms":
         source = default_substitutions()
-    elif name == "masked-lm":
+    else:
         from unshaken.substitutions.masked_lm import MaskedLM
 
         source = MaskedLM(model=str(masked_lm))
-    else:
-        source = WordForms(name=name, forms=_FORMS[name])
     return Family(name=name, title=title, people=people, substitutions=source)

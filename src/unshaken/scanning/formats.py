@@ -12,21 +12,17 @@ from unshaken.console import terminal_table
 from unshaken.display import visible
 from unshaken.evaluation.environment import version
 from unshaken.pages import TOOL_PAGE, render, render_part
+from unshaken.scanning.families import INVISIBLE
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
 
+_UNSEEN = re.compile(f"[{INVISIBLE}\U000e0000-\U000e007f]")  # tag characters
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def shown(text: str) -> str:
     """A text with what cannot be seen written as escapes, so that a reader sees what the model saw."""
-    escaped = "".join(
-        letter.encode("unicode_escape").decode() if _unseen(letter) else letter for letter in visible(text)
-    )
+    escaped = _UNSEEN.sub(lambda letter: letter[0].encode("unicode_escape").decode(), visible(text))
     return escaped if len(escaped) < 400 else escaped[:400] + " ..."
-
-
-def _unseen(letter: str) -> bool:
-    return letter in "\u200b\u00ad\u2060" or 0xE0000 <= ord(letter) <= 0xE007F
 
 
 def cells(family: FamilyResult) -> tuple[str, ...]:

@@ -133,10 +133,10 @@ class ScanResult:
         value = read_json(path)
         if not isinstance(value, dict) or value.pop("schema_version", None) != SCHEMA_VERSION:
             raise UnshakenError(f"{path}: not a scan of schema version {SCHEMA_VERSION}")
-        found = decode(cls, value, str(path))
-        if not found.families:
+        result = decode(cls, value, str(path))
+        if not result.families:
             raise UnshakenError(f"{path}: a scan of no families; scan again")
-        return found
+        return result
 
     def save(self, path: Path | str, *, fail_under: float | None = None) -> Path:
         """Write the view that the suffix names: .json, .html, .xml (JUnit) or .sarif."""

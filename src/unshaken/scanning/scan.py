@@ -14,7 +14,8 @@ from unshaken.attacks.faithfulness import alike
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.names import lookup
-from unshaken.scanning.families import REWORDING, Family, families
+from unshaken.scanning.families import REWORDING, Family
+from unshaken.scanning.families import families as families_called
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
 from unshaken.tasks import table_examples
 from unshaken.victims.base import Texts, Victim
@@ -45,10 +46,10 @@ class Detector(Wrapper):
         return f"{self.victim.fingerprint}@{self.label}:{self.threshold:g}"
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
-        found = np.exp(self.victim.log_probabilities(texts)[:, self.label].astype(np.float64))
-        found, rest = found * (1 - self.threshold), (1 - found) * self.threshold
+        caught = np.exp(self.victim.log_probabilities(texts)[:, self.label].astype(np.float64))
+        caught, rest = caught * (1 - self.threshold), (1 - caught) * self.threshold
         # A tie is a find: at the threshold the guard acts, and argmax would take the first class.
-        odds = np.stack([rest * (1 - ROUNDING), found], axis=-1)
+        odds = np.stack([rest * (1 - ROUNDING), caught], axis=-1)
         return np.asarray(np.log(np.maximum(odds / odds.sum(-1, keepdims=True), np.finfo(np.float32).tiny)))
 
 
@@ -96,7 +97,7 @@ def scan(
     )
     job = _Scan(guard, rows, label, search, query_budget, similarity)
     results = []
-    for family in _families(families, masked_lm=masked_lm):
+    for family in families_called(families, masked_lm=masked_lm):
         if progress is not None:
             progress(family.name)
         results.append(job.family(family))
@@ -110,9 +111,6 @@ def scan(
         right=len(job.right),
         families=tuple(results),
     )
-
-
-_families = families  # the function above has a parameter of this name
 
 
 def _examples(texts: Any, victim: Victim) -> Examples:
@@ -175,7 +173,7 @@ class _Scan:
             if not held
         ]
         survivors = [row for row, held in zip(self.right, kept, strict=True) if held]
-        searched, found, queries = self._search(family, survivors[: self.search])
+        searched, by_search, queries = self._search(family, survivors[: self.search])
         other = self.victim.log_probabilities([tuple(map(family.fixed, row.texts)) for row in self.harmless])
         return FamilyResult(
             name=family.name,
@@ -185,13 +183,13 @@ class _Scan:
             total=len(self.right),
             kept_fixed=len(survivors),
             searched=searched,
-            found=len(found),
+            found=len(by_search),
             harmless=len(self.harmless),
             alarms_before=self.alarms,
             alarms_after=int((other.argmax(-1) == self.label).sum()) if self.harmless else 0,
             queries=len(edited) + len(self.harmless) + queries,
             seconds=round(time.perf_counter() - start, 3),
-            broken=tuple((broken + found)[:SHOWN]),
+            broken=tuple((broken + by_search)[:SHOWN]),
         )
 
     def _search(self, family: Family, rows: list[Example]) -> tuple[int, list[Broken], int]:
@@ -207,11 +205,11 @@ class _Scan:
         hits = [row for row in results if row.outcome == "success" and row.adversarial is not None]
         scores = self.victim.log_probabilities([row.adversarial for row in hits if row.adversarial is not None])
         by_id = {row.id: row for row in rows}
-        found = [
+        broken = [
             self._broken(by_id[hit.example_id], hit.adversarial or (), score, by_search=True)
             for hit, score in zip(hits, scores, strict=True)
         ]
-        return len(rows), found, sum(row.queries for row in results)
+        return len(rows), broken, sum(row.queries for row in results)
 
     def _filters(self, family: Family) -> bool:
         return self.similarity > 0 and family.name in REWORDING

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, Solution, expand, size
+from unshaken.solvers.base import Cost, Iterate, IterativeSolver, Map, Solution, expand, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Anderson(IterativeSolver):
     def new_memory(self) -> History:
         return History(self.window)
 
-    def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
+    def propose(self, g: Map, at: Iterate, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         memory.push(at)
         residuals = torch.stack(memory.residuals, dim=1)  # (batch, n, features), zero on padding
         products = (residuals @ residuals.transpose(1, 2)).double()
@@ -179,7 +179,7 @@ class History:
     images: list[Tensor] = field(default_factory=list)
     residuals: list[Tensor] = field(default_factory=list)  # (batch, features)
 
-    def push(self, at: Evaluation) -> None:
+    def push(self, at: Iterate) -> None:
         self.points.append(at.z)
         self.images.append(at.image)
         self.residuals.append(at.difference)

@@ -37,7 +37,7 @@ class Solution:
 
 
 @dataclass
-class Evaluation:
+class Iterate:
     """One evaluated iterate."""
 
     z: Tensor  # (batch, ...)
@@ -108,7 +108,7 @@ class IterativeSolver(Solver):
     """A solver by `propose`: from the evaluated iterate to the next one. The loop around it is shared."""
 
     @abstractmethod
-    def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
+    def propose(self, g: Map, at: Iterate, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         """The next iterate, from the evaluated one and what `memory` kept of earlier ones."""
 
     def new_memory(self) -> Any:
@@ -147,7 +147,7 @@ class IterativeSolver(Solver):
             sizes.append(torch.linalg.vector_norm(difference, dim=1))
             if scale is None:
                 scale = size(image, mask)
-            z = self.propose(g, Evaluation(z, image, difference, sizes[-1]), mask, memory, cost)
+            z = self.propose(g, Iterate(z, image, difference, sizes[-1]), mask, memory, cost)
         assert scale is not None  # there is at least one step
         return self._judged(points, z, torch.stack(sizes), scale, cost)
 
@@ -178,7 +178,7 @@ class IterativeSolver(Solver):
         diverged = worsened = z0.new_zeros(batch, dtype=torch.bool)
         done: Tensor | None = None
         damping = z0.new_ones(batch, dtype=torch.float32)
-        best: Evaluation | None = None
+        best: Iterate | None = None
         scale: Tensor | None = None
         for _ in range(self.steps):
             image = g(z)
@@ -186,11 +186,11 @@ class IterativeSolver(Solver):
             if scale is None:  # a fixed scale: relative to g(z), the residual of a diverging iterate looks small
                 scale = size(image.detach(), mask).clamp_min(torch.finfo(image.dtype).tiny)
             difference = masked(image - z, mask)
-            current = Evaluation(z, image, difference, difference.norm(dim=1) / scale)
+            current = Iterate(z, image, difference, difference.norm(dim=1) / scale)
             finite = torch.isfinite(current.residual.detach())
             if best is None:  # an image that is not finite is no step to take: stay
                 still = torch.zeros_like(difference)
-                best = _choose(finite, current, Evaluation(z, z, still, current.residual))
+                best = _choose(finite, current, Iterate(z, z, still, current.residual))
             bad = ~finite | (current.residual.detach() > best.residual.detach() * self.growth)
             diverged = diverged | bad
             improved = finite & ~(current.residual.detach() > best.residual.detach())
@@ -235,8 +235,8 @@ def is_looking_later() -> bool:
     return _looks.get() is not None
 
 
-def _choose(condition: Tensor, if_true: Evaluation, if_false: Evaluation) -> Evaluation:
-    return Evaluation(
+def _choose(condition: Tensor, if_true: Iterate, if_false: Iterate) -> Iterate:
+    return Iterate(
         select(condition, if_true.z, if_false.z),
         select(condition, if_true.image, if_false.image),
         select(condition, if_true.difference, if_false.difference),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, masked, where_real
+from unshaken.solvers.base import Cost, Iterate, IterativeSolver, Map, masked, where_real
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Broyden(IterativeSolver):
     def new_memory(self) -> _InverseJacobian:
         return _InverseJacobian(self.rank)
 
-    def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
+    def propose(self, g: Map, at: Iterate, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         memory.update(masked(at.z, mask), at.difference)
         step = -memory.apply(at.difference).reshape(at.z.shape)
         return where_real(mask, at.z + step, at.image)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map
+from unshaken.solvers.base import Cost, Iterate, IterativeSolver, Map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class FixedPoint(IterativeSolver):
         if not 0 < self.damping <= 1:
             raise UnshakenError(f"FixedPoint(damping={self.damping}): damping lies above 0 and is at most 1")
 
-    def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
+    def propose(self, g: Map, at: Iterate, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         if self.damping == 1:
             return at.image
         return at.z + self.damping * (at.image - at.z)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Evaluation, IterativeSolver, Map, expand, masked, where_real
+from unshaken.solvers.base import Cost, Iterate, IterativeSolver, Map, expand, masked, where_real
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class NewtonKrylov(IterativeSolver):
         if self.krylov < 1:
             raise UnshakenError(f"NewtonKrylov(krylov={self.krylov}): krylov is 1 or more")
 
-    def propose(self, g: Map, at: Evaluation, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
+    def propose(self, g: Map, at: Iterate, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         shape, tiny = at.z.shape, torch.finfo(at.z.dtype).tiny
         size = at.difference.norm(dim=1)
         basis = [at.difference / size.clamp_min(tiny)[:, None]]

@@ -20,7 +20,7 @@ from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import SLOTS, Hull
 from unshaken.word_gradients import refuse_blind_words, word_gradients
 
-Space = Literal["embedding_output", "word"]
+MixingSpace = Literal["embedding_output", "word"]
 
 
 class HullMixer:
@@ -38,7 +38,7 @@ class HullMixer:
         ...     output = model(**inputs)
     """
 
-    def __init__(self, model: nn.Module, space: Space = "embedding_output") -> None:
+    def __init__(self, model: nn.Module, space: MixingSpace = "embedding_output") -> None:
         if space not in ("embedding_output", "word"):
             raise UnshakenError(f"hull space {space!r}; it is 'embedding_output' or 'word'")
         self.table = _token_table(model)
@@ -131,7 +131,7 @@ class HullSearch:
     entropy: Literal["sum", "mean"] = "sum"
     init: Literal["uniform", "clean"] = "uniform"
     optimiser: Literal["adam", "sign"] = "adam"
-    space: Space = "embedding_output"
+    space: MixingSpace = "embedding_output"
 
     def __post_init__(self) -> None:
         if self.steps < 1:

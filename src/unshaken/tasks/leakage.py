@@ -55,15 +55,15 @@ def leakage(train: Examples, evaluation: Examples) -> Leakage:
     for row in train:
         labels.setdefault(text_key(row.texts), set()).add(row.label)
     leaked = [(row, labels[key]) for row in evaluation if (key := text_key(row.texts)) in labels]
-    found = Leakage(
+    leak = Leakage(
         ids=tuple(row.id for row, _ in leaked),
         total=len(evaluation),
         contradicting=sum(row.label not in seen for row, seen in leaked),
     )
-    if found.count:
-        what = f"{found.count:,} of {found.total:,} texts of {evaluation.name} occur in {train.name}"
+    if leak.count:
+        what = f"{leak.count:,} of {leak.total:,} texts of {evaluation.name} occur in {train.name}"
         warnings.warn(f"{what}; leave them out of one or the other", LeakageWarning, stacklevel=2)
-    return found
+    return leak
 
 
 def save_trained_on(folder: Path | str, train: Examples) -> Path:

@@ -54,15 +54,15 @@ def load_task(
         1
         >>> load_task("reviews.csv", label_column="stars", protocol="low-resource:size=200")  # doctest: +SKIP
     """
-    columns = own.Columns.of(text_columns, label_column, id_column, label_names)
+    columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
     chosen: Protocol = from_spec("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
     task = known_task(name_or_path) if isinstance(name_or_path, PathLike) else None
     if not isinstance(name_or_path, PathLike):
-        found = tables.table_sources(name_or_path)
-        found |= {split: own.file_source(Path(path)) for split, path in _more(validation, test)}
-        loaded = own.load_sources(found, columns, name="table")
+        splits = tables.table_sources(name_or_path)
+        splits |= {split: own.file_source(Path(path)) for split, path in _more(validation, test)}
+        loaded = own.load_sources(splits, columns, name="table")
     elif task is not None:
-        if columns != own.Columns() or validation is not None or test is not None:
+        if columns != own.ColumnNames() or validation is not None or test is not None:
             raise UnshakenError(f"{task.name!r} is a built-in task with its own files and columns; only data applies")
         loaded = _built_in(task, None if data is None else Path(data))
     else:
@@ -97,7 +97,7 @@ def load_examples(
     """
     if count is not None and count < 1:
         raise UnshakenError(f"count is {count}; draw at least 1 row, or all with None")
-    columns = own.Columns.of(text_columns, label_column, id_column, label_names)
+    columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
     source = {"test": own.file_source(Path(path))}
     return own.load_sources(source, columns, name=_stem(path), count=count, seed=seed).require("test")
 
@@ -119,7 +119,7 @@ def load_blocks(
     """
     if size < 1:
         raise UnshakenError(f"a block has {size} rows; it must have at least 1")
-    columns = own.Columns.of(text_columns, label_column, id_column, label_names)
+    columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
     source = own.file_source(Path(path))
     task = own.describe(source, columns, name=_stem(path))
     return build_blocks(source.records(), task, "test", source.name, size)
@@ -142,15 +142,15 @@ def task_names(names: str) -> list[str]:
         >>> task_names("sst2,rte")
         ['sst2', 'rte']
     """
-    found: list[str] = []
+    spelt_out: list[str] = []
     for name in filter(None, (part.strip() for part in names.split(","))):
         if _is_own(name):
-            found.append(name)
+            spelt_out.append(name)
         elif _key(name) in TASK_GROUPS:
-            found.extend(TASK_GROUPS[_key(name)])
+            spelt_out.extend(TASK_GROUPS[_key(name)])
         else:
-            found.append(lookup("task", name, TASKS).name)
-    return list(dict.fromkeys(found))
+            spelt_out.append(lookup("task", name, TASKS).name)
+    return list(dict.fromkeys(spelt_out))
 
 
 def known_task(name: PathLike) -> Task | None:
@@ -187,17 +187,17 @@ def _built_in(task: Task, data: Path | None) -> TaskData:
 def _own_sources(name: PathLike, validation: PathLike | None, test: PathLike | None) -> dict[str, own.Source]:
     path = Path(name)
     if path.is_dir():
-        found = own.folder_sources(path)
+        splits = own.folder_sources(path)
     elif path.is_file() or path.suffix.lower() in FORMATS:
-        found = {"train": own.file_source(path)}
+        splits = {"train": own.file_source(path)}
     elif str(name).count("/") == 1:
         try:
-            found = own.hub_sources(str(name))
+            splits = own.hub_sources(str(name))
         except UnshakenError as error:
             raise UnshakenError(f"no such file or folder: {name}; {error}") from error
     else:
         raise UnshakenError(f"unknown task {name!s}, and no such file; {nearest(str(name), TASKS)}")
-    return found | {split: own.file_source(Path(second)) for split, second in _more(validation, test)}
+    return splits | {split: own.file_source(Path(second)) for split, second in _more(validation, test)}
 
 
 def _more(validation: PathLike | None, test: PathLike | None) -> list[tuple[str, PathLike]]:

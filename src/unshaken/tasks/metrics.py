@@ -28,9 +28,9 @@ def _accuracy(labels: Values, predictions: Values) -> Numbers:
 
 def _accuracy_and_f1(labels: Values, predictions: Values) -> Numbers:
     """GLUE's QQP: accuracy, F1 of the class `duplicate`, and their mean."""
-    found = _accuracy(labels, predictions)
-    found["f1"] = float(_sklearn_metrics().f1_score(labels, predictions, pos_label=1, zero_division=0.0))
-    return {**found, "accuracy_and_f1": (found["accuracy"] + found["f1"]) / 2}
+    numbers = _accuracy(labels, predictions)
+    numbers["f1"] = float(_sklearn_metrics().f1_score(labels, predictions, pos_label=1, zero_division=0.0))
+    return {**numbers, "accuracy_and_f1": (numbers["accuracy"] + numbers["f1"]) / 2}
 
 
 def _macro_f1(labels: Values, predictions: Values) -> Numbers:
@@ -86,7 +86,7 @@ def advglue_score(scores: Mapping[str, Mapping[str, float]]) -> Numbers:
     Args:
         scores: `advglue-<task>` or `<task>` -> what `score` gave for it, for all six sets.
     """
-    by_task = {name.removeprefix("advglue-"): found for name, found in scores.items()}
+    by_task = {name.removeprefix("advglue-"): numbers for name, numbers in scores.items()}
     needed = ("sst2", "qqp", "qnli", "mnli", "mnli-mm", "rte")
     if missing := [name for name in needed if name not in by_task]:
         raise UnshakenError(f"AdvGLUE's score needs all six sets; missing: {', '.join(missing)}")

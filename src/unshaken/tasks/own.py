@@ -37,7 +37,7 @@ MANY = 50  # classes; with two rows or fewer of each there is nothing to learn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class ColumnNames:
     """Which columns to read; None is guessed from the names above.
 
     Attributes:
@@ -55,7 +55,7 @@ class Columns:
     @classmethod
     def of(
         cls, texts: Sequence[str] | None, label: str | None, id: str | None, label_names: Sequence[str] | None
-    ) -> Columns:
+    ) -> ColumnNames:
         """Columns from what a caller may give: a lone name counts as one column, not as its letters."""
         return cls(texts=_names(texts), label=label, id=id, label_names=_names(label_names))
 
@@ -114,8 +114,8 @@ def hub_sources(path: str) -> dict[str, Source]:
     loaded = load_from_hub(name, config or None)
     sources = {}
     for split, names in SPLIT_NAMES.items():
-        if found := next((theirs for theirs in names if theirs in loaded), None):
-            sources[split] = hub_source(path, loaded[found])
+        if published := next((theirs for theirs in names if theirs in loaded), None):
+            sources[split] = hub_source(path, loaded[published])
     if not sources:
         raise UnshakenError(f"{path!r} has no train, validation or test split; it has {', '.join(loaded)}")
     return sources
@@ -129,7 +129,7 @@ def hub_source(name: str, rows: Any) -> Source:
 
 
 def load_sources(
-    sources: Mapping[str, Source], columns: Columns, *, name: str, count: int | None = None, seed: int = 0
+    sources: Mapping[str, Source], columns: ColumnNames, *, name: str, count: int | None = None, seed: int = 0
 ) -> TaskData:
     """Read the splits, or `count` rows of each; the first of train, validation, test decides columns and labels."""
     splits = [split for split in SPLITS if split in sources]
@@ -162,7 +162,7 @@ def _need_two_classes(train: Examples, source: str) -> None:
         raise UnshakenError(f"{source}: every row has the label {only!r}; training needs two classes or more")
 
 
-def describe(source: Source, columns: Columns, *, name: str) -> Task:
+def describe(source: Source, columns: ColumnNames, *, name: str) -> Task:
     """The task that a file stands for: its columns, and its labels in order."""
     first = next(source.records(), None)
     if first is None:
@@ -206,7 +206,7 @@ def _guess_texts(fields: Iterable[str], source: str) -> tuple[str, ...]:
     )
 
 
-def _label_column(fields: Iterable[str], columns: Columns, texts: tuple[str, ...], source: str) -> str:
+def _label_column(fields: Iterable[str], columns: ColumnNames, texts: tuple[str, ...], source: str) -> str:
     if columns.label is not None:
         return find_column(fields, columns.label, (), source)
     lowered = {name.lower(): name for name in fields}
@@ -239,8 +239,8 @@ def _label_names(source: Source, column: str) -> tuple[str, ...]:
             seen.add(text)
         kinds.setdefault(kind, f"{record.where} has {value!r}")
         if "text" in kinds and len(kinds) > 1:
-            found = ", ".join(kinds.values())
-            raise UnshakenError(f"{source.name}: labels of mixed types ({found}); use one type, or give label_names")
+            mixed = ", ".join(kinds.values())
+            raise UnshakenError(f"{source.name}: labels of mixed types ({mixed}); use one type, or give label_names")
     if "real" in kinds:
         return ()
     return tuple(sorted(seen, key=int if "whole" in kinds else str))

@@ -203,11 +203,11 @@ def class_labels(path: Path, column: str) -> tuple[str, ...]:
         else:
             with pyarrow.memory_map(str(path)) as stream:
                 metadata = pyarrow.ipc.open_stream(stream).schema.metadata
-    found = parse_json((metadata or {}).get(b"huggingface", b"{}"), f"{path}: its note of features")
+    names = parse_json((metadata or {}).get(b"huggingface", b"{}"), f"{path}: its note of features")
     for key in ("info", "features", column, "names"):
-        found = found.get(key) if isinstance(found, dict) else None
-    is_named = isinstance(found, list) and bool(found) and all(isinstance(name, str) for name in found)
-    return tuple(found) if is_named else ()
+        names = names.get(key) if isinstance(names, dict) else None
+    is_named = isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
+    return tuple(names) if is_named else ()
 
 
 def read_class_folders(folder: Path) -> Iterator[Record]:

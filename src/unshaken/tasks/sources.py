@@ -16,9 +16,9 @@ from unshaken.tasks.task import SPLITS, Task, TaskData
 
 def from_files(task: Task, data: Path) -> TaskData:
     """Read the splits that `data` holds, in any layout the task knows."""
-    found = find_files(task, data)
+    files = find_files(task, data)
     loaded = TaskData(task=task)
-    for split, path in found.items():
+    for split, path in files.items():
         examples = build_examples(_records(task, path), task, split, str(path))
         loaded = _with_split(loaded, split, examples, path.name)
     if not loaded.splits:
@@ -31,9 +31,9 @@ def find_files(task: Task, data: Path) -> dict[str, Path]:
     if not data.is_dir():
         raise UnshakenError(f"no such folder: {data}")
     for folder in (data / name for name in task.folders):
-        found = {split: path for split in SPLITS if (path := _first(folder, task.files.get(split, ()))) is not None}
-        if found:
-            return found
+        files = {split: path for split in SPLITS if (path := _first(folder, task.files.get(split, ()))) is not None}
+        if files:
+            return files
     examples = ", ".join(f"{task.folders[0]}/{names[0]}" for names in task.files.values())
     raise UnshakenError(f"{data} holds no files of task {task.name!r}; looked for {examples} and the like")
 

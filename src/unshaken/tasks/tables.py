@@ -8,7 +8,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.tasks.own import SPLIT_NAMES, Columns, Source, hub_source, load_sources
+from unshaken.tasks.own import SPLIT_NAMES, ColumnNames, Source, hub_source, load_sources
 from unshaken.tasks.readers import Record
 
 
@@ -22,7 +22,7 @@ def table_examples(
     label_names: Sequence[str] | None = None,
 ) -> Examples:
     """The rows of a table as they are: nothing is split off. Columns are named, or guessed from usual names."""
-    columns = Columns.of(text_columns, label_column, id_column, label_names)
+    columns = ColumnNames.of(text_columns, label_column, id_column, label_names)
     return load_sources({"test": table_source(table, name)}, columns, name=name).require("test")
 
 
@@ -30,13 +30,13 @@ def table_sources(table: Any, name: str = "table") -> dict[str, Source]:
     """The splits of a `DatasetDict` or of a dict of tables; a table alone is training data."""
     if not isinstance(table, Mapping):
         return {"train": table_source(table, name)}
-    found: dict[str, Source] = {}
+    splits: dict[str, Source] = {}
     for split, names in SPLIT_NAMES.items():
         if (theirs := next((theirs for theirs in names if theirs in table), None)) is not None:
-            found[split] = table_source(table[theirs], f"{name}/{theirs}")
-    if not found:
+            splits[split] = table_source(table[theirs], f"{name}/{theirs}")
+    if not splits:
         raise UnshakenError(f"no train, validation or test split among {', '.join(map(str, table))}")
-    return found
+    return splits
 
 
 def table_source(table: Any, name: str = "table") -> Source:

@@ -39,15 +39,7 @@ class DistanceToPretrained(TrainerCallback):
             self.start = {name: weight.detach().clone() for name, weight in _encoder_weights(model).items()}
 
     @torch.no_grad()
-    def on_log(
-        self,
-        args: Any,
-        state: Any,
-        control: Any,
-        model: Any = None,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, model: Any = None, logs: Any = None, **kwargs: Any) -> None:
         if logs is None or "loss" not in logs:
             return
         weights = _encoder_weights(model)
@@ -77,15 +69,7 @@ class KeepBest(TrainerCallback):
         self.best = -math.inf
         self.weights: dict[str, Tensor] = {}
 
-    def on_log(
-        self,
-        args: Any,
-        state: Any,
-        control: Any,
-        model: Any = None,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, model: Any = None, logs: Any = None, **kwargs: Any) -> None:
         value = None if logs is None else logs.get(self.metric)
         if value is not None and self.sign * value > self.best:
             self.best = self.sign * value

@@ -167,10 +167,10 @@ def _schedule(plan: Plan, model: Any) -> dict[str, Any]:
         return {}
     sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
     rows_per_step = plan.arguments.get(sizes[0], 8) * plan.arguments.get(sizes[1], 1) * Shard.from_environment().count
-    found = schedule(sum(parameter.numel() for parameter in model.parameters()), len(plan.train), rows_per_step)
-    said = [found.rate_reason] * (not gives_rate) + [found.epochs_reason] * (not gives_length)
+    suited = schedule(sum(parameter.numel() for parameter in model.parameters()), len(plan.train), rows_per_step)
+    said = [suited.rate_reason] * (not gives_rate) + [suited.epochs_reason] * (not gives_length)
     _note("chosen: " + ", ".join(said))
-    return {"learning_rate": found.learning_rate, "num_train_epochs": found.epochs}
+    return {"learning_rate": suited.learning_rate, "num_train_epochs": suited.epochs}
 
 
 def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
@@ -280,13 +280,13 @@ def _last_checkpoint(plan: Plan, base: str) -> str | None:
             f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out"
         )
     _check_same_run(_identity(plan, base), folder / PLAN_FILE)
-    found = last_complete(folder)
-    for line in found.notes:
+    last = last_complete(folder)
+    for line in last.notes:
         _note(line)
-    if found.folder is None:
+    if last.folder is None:
         _note(f"{folder} holds no checkpoint that can be used; training starts from the beginning")
         return None
-    return str(found.folder)
+    return str(last.folder)
 
 
 def _identity(plan: Plan, base: str) -> dict[str, Any]:

@@ -148,13 +148,13 @@ class SolveWatch:
 
     def counts(self) -> dict[str, int]:
         """Layer -> steps, if there are any; then counting starts anew."""
-        found = {layer: int(count) for layer, count in self._counts.items()}
+        steps = {layer: int(count) for layer, count in self._counts.items()}
         self._counts.clear()
-        return {layer: count for layer, count in found.items() if count}
+        return {layer: count for layer, count in steps.items() if count}
 
     def news(self) -> dict[str, int]:
         """Layer -> first step, for layers not told of before."""
-        found = {layer: int(step) for layer, step in self._first.items() if layer not in self._told}
-        told = {layer: step for layer, step in found.items() if step}
+        news = {layer: int(step) for layer, step in self._first.items() if layer not in self._told}
+        told = {layer: step for layer, step in news.items() if step}
         self._told |= told.keys()
         return told

@@ -39,12 +39,12 @@ class SafeTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train; `resume_from_checkpoint` is a checkpoint, or True for the last one that is whole."""
         if resume_from_checkpoint is True:
-            found = checkpoints.last_complete(self.args.output_dir)
-            for note in found.notes:
+            last = checkpoints.last_complete(self.args.output_dir)
+            for note in last.notes:
                 logger.warning(note)
-            if found.folder is None:
+            if last.folder is None:
                 raise UnshakenError(f"{self.args.output_dir} holds no checkpoint that can be used")
-            resume_from_checkpoint = str(found.folder)
+            resume_from_checkpoint = str(last.folder)
         elif resume_from_checkpoint:
             reason = checkpoints.complaint(resume_from_checkpoint)
             if reason is not None:

@@ -40,8 +40,8 @@ def shard_layers(plugin: Any, model: nn.Module) -> None:
 
 def _layers(model: nn.Module) -> list[nn.Module]:
     names = set(getattr(model, "_no_split_modules", None) or ())
-    found = [module for module in model.modules() if plain_class(type(module)).__name__ in names]
-    return [module for module in found if not any(isinstance(part, nn.Embedding) for part in module.modules())]
+    layers = [module for module in model.modules() if plain_class(type(module)).__name__ in names]
+    return [module for module in layers if not any(isinstance(part, nn.Embedding) for part in module.modules())]
 
 
 def _outside(module: nn.Module, layers: set[int]) -> Iterator[nn.Module]:

@@ -97,11 +97,9 @@ class ManySearches:
         else:
             yield cohort.finished(all_done=True)
 
+    @without_collection()
     def _prepare(self, examples: Sequence[Example]) -> Prepared:
-        with without_collection():
-            return self._prepared(self._spaces(examples))
-
-    def _prepared(self, spaces: Sequence[Space]) -> Prepared:
+        spaces = self._spaces(examples)
         self.left += [space.example for space in spaces if not self.attack.joins_cohorts(space)]
         spaces = [space for space in spaces if self.attack.joins_cohorts(space)]
         made = list(zip(spaces, self.assembler.recipes(spaces), strict=True))
