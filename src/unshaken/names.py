@@ -101,6 +101,14 @@ def at(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def optional(module: str, otherwise: str) -> Any:
+    """A module of a package that need not be installed, or an error that says what needs it and how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UnshakenError(otherwise) from error
+
+
 def import_object(kind: str, module_name: str, class_name: str) -> Any:
     """The class or object of that name; importing a module runs its code, so only people may name one."""
     if os.getcwd() not in sys.path:

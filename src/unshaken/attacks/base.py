@@ -190,7 +190,7 @@ class SearchAttack(Attack):
 def describe(value: Any) -> Any:
     """A setting as plain JSON."""
     if isinstance(value, Substitutions):
-        return {"name": value.name, "provenance": value.provenance, "fingerprint": value.fingerprint}
+        return value.described()
     if isinstance(value, Attack):
         return value.settings()
     if isinstance(value, Victim):

@@ -22,6 +22,7 @@ from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.files import sync, writing
+from unshaken.names import optional
 from unshaken.processes import WHOLE
 from unshaken.victims.base import Victim
 
@@ -187,12 +188,9 @@ class _Attacker:
 
 
 def _ray_data() -> Any:
-    try:
-        import ray.data
-    except ImportError as error:
-        raise UnshakenError("Ray is missing; pip install unshaken[ray]") from error
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    return ray.data
+    data = optional("ray.data", "Ray is missing; pip install unshaken[ray]")
+    data.DataContext.get_current().enable_progress_bars = False
+    return data
 
 
 def ray_cluster() -> dict[str, float]:

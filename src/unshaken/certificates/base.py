@@ -12,6 +12,7 @@ import numpy as np
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.names import optional
 from unshaken.substitutions.base import Substitutions
 from unshaken.victims.base import Texts, Victim
 
@@ -21,11 +22,8 @@ MAJORITY = 0.5 + 1e-9  # a tie proves nothing, nor does rounding
 
 def lower_bound(hits: int, samples: int, alpha: float) -> float:
     """Clopper and Pearson's: a share below it would give so many hits with probability at most `alpha`."""
-    try:
-        from scipy.stats import binomtest
-    except ImportError as error:
-        raise UnshakenError("certificates need scipy: pip install 'unshaken[report]'") from error
-    test = binomtest(hits, samples, alternative="greater")
+    stats = optional("scipy.stats", "certificates need scipy: pip install 'unshaken[report]'")
+    test = stats.binomtest(hits, samples, alternative="greater")
     return float(test.proportion_ci(confidence_level=1 - alpha, method="exact").low)
 
 
@@ -153,8 +151,9 @@ class Certificate(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Every setting as plain JSON."""
-        own = {item.name: _plain(getattr(self, item.name)) for item in fields(self) if item.init}
-        return {"name": self.name, **own}
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
+        plain = {key: value.described() if isinstance(value, Substitutions) else value for key, value in own.items()}
+        return {"name": self.name, **plain}
 
 
 def _answers(victim: Victim, drawn: Sequence[Texts]) -> np.ndarray:
@@ -162,12 +161,6 @@ def _answers(victim: Victim, drawn: Sequence[Texts]) -> np.ndarray:
     number: dict[Texts, int] = {}
     rows = [number.setdefault(row, len(number)) for row in drawn]
     return np.asarray(victim.log_probabilities(list(number)).argmax(-1)[rows])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Substitutions):
-        return {"name": value.name, "provenance": value.provenance, "fingerprint": value.fingerprint}
-    return value
 
 
 def largest_radius(allowed: Iterator[bool]) -> int:

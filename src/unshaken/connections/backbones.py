@@ -94,6 +94,14 @@ def decoder_of(model: nn.Module) -> Any:
     return getattr(model, "base_model", model).decoder
 
 
+def embeddings_of(model: Any) -> nn.Module:
+    """What embeds the tokens of the main stack; in bart and t5 the encoder has its own."""
+    encoder = getattr(getattr(model, "base_model", model), "encoder", None)
+    owner: Any = encoder if hasattr(encoder, "get_input_embeddings") else model
+    embeddings: nn.Module = owner.get_input_embeddings()
+    return embeddings
+
+
 def _walk(module: nn.Module, path: list[str]) -> Iterator[nn.Module]:
     if not path:
         yield from module.children()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from unshaken.connections.backbones import backbone_of, parse_layers, plain_model_type, stacks_of
@@ -21,62 +22,38 @@ def check(model: Any, connection: Connection) -> list[Problem]:
         ...     print(f"{reason}: {cure}")
     """
     try:
-        backbone, stacks = backbone_of(model), stacks_of(model)
+        return list(_problems(model, connection))
     except IncompatibleModelError as error:
         return error.problems
+
+
+def _problems(model: Any, connection: Connection) -> Iterator[Problem]:
+    backbone, stacks = backbone_of(model), stacks_of(model)
     chosen = parse_layers(connection.layers, {name: len(layers) for name, layers in stacks.items()})
-    problems: list[Problem] = []
     if backbone.shared:
         ids = {id(stacks[stack][number - 1]) for stack, number in chosen}
         covered = sum(id(layer) in ids for layers in stacks.values() for layer in layers)
         if covered != len(chosen):
-            problems.append(
-                (
-                    f"layers {connection.layers!r} share their weights with depths that were not chosen",
-                    "connect all depths of the shared layer: layers='all'",
-                )
-            )
+            reason = f"layers {connection.layers!r} share their weights with depths that were not chosen"
+            yield reason, "connect all depths of the shared layer: layers='all'"
     if backbone.pre_norm and connection.form == "auto" and connection.theta == 0 and connection.order == 1:
-        problems.append(
-            (
-                "its layers end in a residual sum: they are explicit Euler steps already, and nothing would change",
-                "connect them implicitly, or pass form='layer' to add the input once more",
-            )
-        )
+        reason = "its layers end in a residual sum: they are explicit Euler steps already, and nothing would change"
+        yield reason, "connect them implicitly, or pass form='layer' to add the input once more"
     if connection.where == "sublayers" and not can_be_separated(model):
-        problems.append(
-            (
-                "its attention and feed-forward sub-layers cannot be connected apart",
-                f"use where='layers', or an encoder of one of the kinds {', '.join(sorted(SUBLAYERS))}",
-            )
-        )
+        cure = f"use where='layers', or an encoder of one of the kinds {', '.join(sorted(SUBLAYERS))}"
+        yield "its attention and feed-forward sub-layers cannot be connected apart", cure
     if leaks_later_tokens(model, connection, {stack for stack, _ in chosen}):
-        problems.append(
-            (
-                f"{connection.solver.name} weighs all tokens of a text together, so a language model would see the "
-                "tokens it is to predict",
-                "use solver=FixedPoint(), which takes tokens one by one, or an explicit connection (theta=0)",
-            )
-        )
+        seen = "so a language model would see the tokens it is to predict"
+        cure = "use solver=FixedPoint(), which takes tokens one by one, or an explicit connection (theta=0)"
+        yield f"{connection.solver.name} weighs all tokens of a text together, {seen}", cure
     attention = getattr(model.config, "_attn_implementation", None) or ""
     if connection.differentiates_twice and ("flash" in attention or "flex" in attention):
-        problems.append(
-            (
-                f"{connection.gradient_mode.name} gradients need a second derivative, which {attention!r} has not",
-                "load the model with attn_implementation='sdpa', or use gradient='detached'",
-            )
-        )
-    for layers in stacks.values():
-        function = getattr(layers[0], "_gradient_checkpointing_func", None)
-        if getattr(function, "keywords", {}).get("use_reentrant", False):
-            problems.append(
-                (
-                    "checkpointing with use_reentrant=True cannot differentiate inside a forward pass",
-                    "model.gradient_checkpointing_enable({'use_reentrant': False})",
-                )
-            )
-            break
-    return problems
+        reason = f"{connection.gradient_mode.name} gradients need a second derivative, which {attention!r} has not"
+        yield reason, "load the model with attn_implementation='sdpa', or use gradient='detached'"
+    functions = [getattr(layers[0], "_gradient_checkpointing_func", None) for layers in stacks.values()]
+    if any(getattr(function, "keywords", {}).get("use_reentrant", False) for function in functions):
+        reason = "checkpointing with use_reentrant=True cannot differentiate inside a forward pass"
+        yield reason, "model.gradient_checkpointing_enable({'use_reentrant': False})"
 
 
 def can_be_separated(model: Any) -> bool:

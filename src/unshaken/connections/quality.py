@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unshaken.connections.backbones import embeddings_of
 from unshaken.connections.connection import Connection
 from unshaken.connections.gradients import Detached, Gradient, Implicit, Phantom
 from unshaken.connections.layer import ConnectedLayer
-from unshaken.connections.surgery import connect, connection_of, disconnect
+from unshaken.connections.surgery import connected_copy
 from unshaken.solvers import Anderson
 
 Batch = dict[str, Tensor]
@@ -69,13 +69,6 @@ def noise(model: nn.Module, batch: Batch, connection: Connection | None) -> floa
     return max(differences)
 
 
-def connected_copy(model: nn.Module, connection: Connection | None) -> Any:
-    probe: Any = copy.deepcopy(model).eval()
-    if connection_of(probe) is not None:
-        disconnect(probe)
-    return probe if connection is None else connect(probe, connection)
-
-
 def gradients(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     """Gradients of a loss: of the connected layers' weights, and at the words."""
     embedded: list[Tensor] = []
@@ -84,10 +77,8 @@ def gradients(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         output.retain_grad()
         embedded.append(output)
 
-    encoder = getattr(model.base_model, "encoder", None)
-    owner: Any = encoder if hasattr(encoder, "get_input_embeddings") else model  # bart, t5: the encoder has its own
     model.zero_grad()
-    hook = owner.get_input_embeddings().register_forward_hook(keep)
+    hook = embeddings_of(model).register_forward_hook(keep)
     try:
         logits = model(**batch).logits
     finally:

@@ -6,7 +6,6 @@ Everything is measured on a model and a batch; nothing is assumed about the laye
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unshaken.connections.backbones import labelled_layers, stacks_of
+from unshaken.connections.backbones import embeddings_of, labelled_layers, stacks_of
 from unshaken.connections.connection import Connection, Where
 from unshaken.connections.layer import ConnectedLayer, LayerEquation, part_label
-from unshaken.connections.surgery import connect, connection_of, disconnect
+from unshaken.connections.surgery import connected_copy
 from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov, Solver
 from unshaken.solvers.base import masked, size
 
@@ -50,11 +49,12 @@ def layer_residuals(model: nn.Module, batch: Batch) -> dict[str, float]:
     """||z - g(z)|| / ||g(z)|| of each connected layer's output z, worst example of the batch."""
     with _equations(model) as seen, torch.no_grad():
         model(**batch)
-        residuals = {}
-        for label, (equation, z) in seen.items():
-            image = equation.g(z)
-            residuals[label] = float((size(image - z, equation.mask) / size(image, equation.mask)).max())
-    return residuals
+        return {label: _residual(equation, z) for label, (equation, z) in seen.items()}
+
+
+def _residual(equation: LayerEquation, z: Tensor) -> float:
+    image = equation.g(z)
+    return float((size(image - z, equation.mask) / size(image, equation.mask)).max())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,50 +82,39 @@ def residual_curves(
     model: nn.Module, batch: Batch, connection: Connection, solvers: tuple[Solver, ...] = SOLVER_LADDER
 ) -> list[ResidualCurve]:
     """The residual of every layer against evaluations, for each solver, on the inputs the plain model gives them."""
-    with _connected_copy(model, replace(connection, layers="all")) as probe, _equations(probe) as seen, torch.no_grad():
-        _pass_plain_states(probe, seen, batch)
+    with _plain_equations(model, batch, replace(connection, layers="all")) as equations, torch.no_grad():
         points: dict[tuple[str, str], list[tuple[int, int, int, float]]] = {}
-        for label, (equation, _) in seen.items():
+        for label, equation in equations.items():
             for solver in solvers:
                 guess = equation.explicit() if solver.starts_explicit else equation.first_guess()
                 solution = solver(lambda z, equation=equation: equation.g(z), guess, equation.mask)  # type: ignore[misc]
-                image = equation.g(solution.z)
-                residual = float((size(image - solution.z, equation.mask) / size(image, equation.mask)).max())
+                residual = _residual(equation, solution.z)
                 cost = solution.evaluations + int(solver.starts_explicit)
                 points.setdefault((label, solver.name), []).append((solver.steps, cost, solution.vjps, residual))
+    names = ("steps", "evaluations", "vjps", "residuals")
     return [
-        ResidualCurve(
-            layer=layer,
-            solver=solver,
-            steps=tuple(point[0] for point in curve),
-            evaluations=tuple(point[1] for point in curve),
-            vjps=tuple(point[2] for point in curve),
-            residuals=tuple(point[3] for point in curve),
-        )
+        ResidualCurve(layer=layer, solver=solver, **dict(zip(names, zip(*curve, strict=True), strict=True)))
         for (layer, solver), curve in points.items()
     ]
 
 
 @contextlib.contextmanager
-def _connected_copy(model: nn.Module, connection: Connection) -> Iterator[nn.Module]:
-    probe = copy.deepcopy(model).eval()
-    if connection_of(probe) is not None:
-        disconnect(probe)
-    yield connect(probe, connection)
+def _plain_equations(model: nn.Module, batch: Batch, connection: Connection) -> Iterator[dict[str, LayerEquation]]:
+    """Each layer's equation under a connection, with the plain model's hidden state as its input."""
+    probe = connected_copy(model, connection)
+    with _equations(probe) as seen:
+        for layer in probe.modules():
+            if isinstance(layer, ConnectedLayer):
+                observed = layer._connect
 
+                def plain(equation: LayerEquation, observed: Any = observed) -> Any:
+                    observed(equation)
+                    return equation.layer_of_h(), None
 
-def _pass_plain_states(probe: nn.Module, seen: dict[str, tuple[LayerEquation, Tensor]], batch: Batch) -> None:
-    """Run the model so that every layer is seen with the plain model's hidden state as its input."""
-    for layer in probe.modules():
-        if isinstance(layer, ConnectedLayer):
-            observed = layer._connect
-
-            def plain(equation: LayerEquation, observed: Any = observed) -> Any:
-                observed(equation)
-                return equation.layer_of_h(), None
-
-            layer._connect = plain  # type: ignore[method-assign]
-    probe(**batch)
+                layer._connect = plain  # type: ignore[method-assign]
+        with torch.no_grad():
+            probe(**batch)
+        yield {label: equation for label, (equation, _) in seen.items()}
 
 
 def lipschitz_estimates(
@@ -136,14 +125,13 @@ def lipschitz_estimates(
     An estimate from below of the layer's local Lipschitz constant; the largest over the batch.
     """
     generator = torch.Generator(device="cpu").manual_seed(seed)
-    estimates = {}
-    connection = Connection(form="layer", where=where, solver=FixedPoint(steps=1))
-    with _connected_copy(model, connection) as probe, _equations(probe) as seen:
-        with torch.no_grad():
-            _pass_plain_states(probe, seen, batch)
-        for label, (equation, _) in seen.items():
-            estimates[label] = _largest_singular_value(equation, iterations, generator)
-    return estimates
+    with _plain_equations(model, batch, _jacobians(where)) as equations:
+        return {label: _largest_singular_value(one, iterations, generator) for label, one in equations.items()}
+
+
+def _jacobians(where: Where) -> Connection:
+    """A connection whose equations are asked for their derivatives alone."""
+    return Connection(form="layer", where=where, solver=FixedPoint(steps=1))
 
 
 def _largest_singular_value(equation: LayerEquation, iterations: int, generator: torch.Generator) -> float:
@@ -182,11 +170,8 @@ def rightmost_eigenvalues(
     estimate from inside of the spectrum, which is close for eigenvalues that stand apart.
     """
     generator = torch.Generator(device="cpu").manual_seed(seed)
-    connection = Connection(form="layer", where=where, solver=FixedPoint(steps=1))
-    with _connected_copy(model, connection) as probe, _equations(probe) as seen:
-        with torch.no_grad():
-            _pass_plain_states(probe, seen, batch)
-        return {label: _rightmost(equation, iterations, generator) for label, (equation, _) in seen.items()}
+    with _plain_equations(model, batch, _jacobians(where)) as equations:
+        return {label: _rightmost(equation, iterations, generator) for label, equation in equations.items()}
 
 
 def _rightmost(equation: LayerEquation, iterations: int, generator: torch.Generator) -> float:
@@ -227,11 +212,7 @@ def perturbation_growth(
     """Growth of a random perturbation of relative size `scale` on the embeddings, for each connection (None: plain)."""
     rows = []
     for name, connection in connections.items():
-        probe = copy.deepcopy(model).eval()
-        if connection_of(probe) is not None:
-            disconnect(probe)
-        if connection is not None:
-            connect(probe, connection)
+        probe = connected_copy(model, connection)
         clean, moved = (_main_states(probe, batch, scale=reach, seed=seed) for reach in (0.0, scale))
         mask = batch["attention_mask"]
         distances = [size(b - a, mask) / size(a, mask) for a, b in zip(clean, moved, strict=True)]
@@ -254,9 +235,7 @@ def _main_states(model: nn.Module, batch: Batch, scale: float, seed: int) -> lis
         states.append((output[0] if isinstance(output, tuple) else output).detach())
 
     layers = {id(layer): layer for layer in next(iter(stacks_of(model).values()))}  # a shared layer is hooked once
-    encoder = getattr(getattr(model, "base_model", model), "encoder", None)
-    owner: Any = encoder if hasattr(encoder, "get_input_embeddings") else model  # bart and t5: the encoder has its own
-    hooks = [owner.get_input_embeddings().register_forward_hook(move)]
+    hooks: list[Any] = [embeddings_of(model).register_forward_hook(move)]
     hooks += [layer.register_forward_hook(keep) for layer in layers.values()]
     try:
         with torch.no_grad():

@@ -5,6 +5,7 @@ Swapping classes keeps every state-dict key, every reference and every hook; a w
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch import nn
@@ -70,6 +71,14 @@ def _swap_model_class(model: Any, new: type) -> None:
         return
     # The registry is filled when a model is made; a class that came later must be entered by hand.
     _CAN_RECORD_REGISTRY[str(new)] = model._can_record_outputs
+
+
+def connected_copy(model: nn.Module, connection: Connection | None) -> Any:
+    """A copy in evaluation mode, joined by `connection` alone; a plain one for None."""
+    probe: Any = copy.deepcopy(model).eval()
+    if connection_of(probe) is not None:
+        disconnect(probe)
+    return probe if connection is None else connect(probe, connection)
 
 
 def connection_of(model: Any) -> Connection | None:

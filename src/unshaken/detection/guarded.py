@@ -10,7 +10,8 @@ import numpy as np
 
 from unshaken.detection.agreement import Agreement
 from unshaken.errors import UnshakenError
-from unshaken.victims import Texts, Victim
+from unshaken.victims import Texts
+from unshaken.victims.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from unshaken.victims.hugging_face import ModelVictim
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 SHARPNESS = 20.0  # of the flag's lead over the answer: it tells a search how far it is from passing
 
 
-class Guarded(Victim):
+class Guarded(Wrapper):
     """Answers as the model does, or with one class more, "flagged", where the suspicion is above the threshold.
 
     The lead of "flagged" over the model's answer grows with the suspicion, so a search that climbs scores is led past
@@ -32,23 +33,15 @@ class Guarded(Victim):
     def __init__(self, detector: Agreement, threshold: float) -> None:
         if not 0 <= threshold <= 1:
             raise UnshakenError(f"threshold is {threshold}; a suspicion is 0 to 1")
-        inside = detector.victim
-        self.detector = detector
-        self.threshold = threshold
-        self.num_labels = inside.num_labels + 1
-        self.label_names = (*inside.label_names, "flagged") if inside.label_names else ()
-        self.name = f"{inside.name} (guarded)"
-        self.max_length = inside.max_length
-        self.unknown = inside.unknown
-        self.runs_beside_python = inside.runs_beside_python
-
-    @property
-    def folder(self) -> str:
-        return self.detector.victim.folder
+        super().__init__(detector.victim, f"{detector.victim.name} (guarded)")
+        self.detector, self.threshold = detector, threshold
+        self.num_labels += 1
+        self.label_names = (*self.label_names, "flagged") if self.label_names else ()
+        self.runs_beside_python = self.victim.runs_beside_python
 
     @property
     def network(self) -> ModelVictim | None:
-        return self.detector.victim.network
+        return self.victim.network
 
     @property
     def fingerprint(self) -> str:

@@ -13,6 +13,7 @@ from unshaken.detection.agreement import Agreement
 from unshaken.detection.guarded import Guarded
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.names import optional
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +43,9 @@ class Detection:
 
 def auroc(clean: np.ndarray, attacked: np.ndarray) -> float:
     """Chance that an attacked text is more suspicious than a clean one; ties count half. (n,), (m,)"""
-    try:
-        from sklearn.metrics import roc_auc_score
-    except ImportError as error:
-        raise UnshakenError("measuring a detector needs scikit-learn: pip install 'unshaken[report]'") from error
+    metrics = optional("sklearn.metrics", "measuring a detector needs scikit-learn: pip install 'unshaken[report]'")
     truth = np.repeat([0, 1], [len(clean), len(attacked)])
-    return float(roc_auc_score(truth, np.concatenate([clean, attacked])))
+    return float(metrics.roc_auc_score(truth, np.concatenate([clean, attacked])))
 
 
 def threshold_for(clean: np.ndarray, false_alarms: float) -> float:

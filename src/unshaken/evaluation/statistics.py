@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.names import optional
 from unshaken.proportion import Proportion
 
 RESAMPLES = 9_999
@@ -274,8 +275,4 @@ def _check_confidence(confidence: float) -> None:
 
 
 def _scipy_stats() -> Any:
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise UnshakenError("this statistic needs scipy: pip install 'unshaken[report]'") from error
-    return stats
+    return optional("scipy.stats", "this statistic needs scipy: pip install 'unshaken[report]'")

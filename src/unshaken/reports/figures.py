@@ -15,6 +15,7 @@ from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import Evaluation
 from unshaken.files import sync, writing
+from unshaken.names import optional
 from unshaken.proportion import Proportion
 from unshaken.reports import charts
 
@@ -164,11 +165,7 @@ def _of_data(report: Report, data: str | None) -> list[Evaluation]:
 
 
 def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UnshakenError("figures need matplotlib: pip install 'unshaken[report]'") from error
-    return matplotlib
+    return optional("matplotlib", "figures need matplotlib: pip install 'unshaken[report]'")
 
 
 def panel(width: float = 5.6, height: float = 3.8) -> tuple[Any, Any]:

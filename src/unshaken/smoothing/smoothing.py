@@ -60,8 +60,7 @@ class Smoothing:
 
     def to_dict(self) -> dict[str, Any]:
         """For configurations, records and cards: what the model knows, with hashes."""
-        sets = [{"name": one.name, "provenance": one.provenance, "fingerprint": one.fingerprint} for one in self.sets]
-        return {"substitutions": sets, "hops": self.hops}
+        return {"substitutions": [one.described() for one in self.sets], "hops": self.hops}
 
 
 def _misread(source: Substitutions, reader: Readers | None) -> Misread:

@@ -29,6 +29,10 @@ class Substitutions(ABC):
     @abstractmethod
     def fingerprint(self) -> str: ...
 
+    def described(self) -> dict[str, str]:
+        """For settings, records and reports."""
+        return {"name": self.name, "provenance": self.provenance, "fingerprint": self.fingerprint}
+
     @abstractmethod
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         """Allowed replacements of `words[position]`, in a fixed order, best first where the source ranks them.

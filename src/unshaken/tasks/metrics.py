@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
-from unshaken.names import nearest
+from unshaken.names import nearest, optional
 
 Values = Sequence[int | float] | np.ndarray[Any, Any]
 Numbers = dict[str, float]
 
 
 def _sklearn_metrics() -> Any:
-    try:
-        from sklearn import metrics
-    except ImportError as error:
-        raise UnshakenError("this metric needs scikit-learn: pip install 'unshaken[report]'") from error
-    return metrics
+    return optional("sklearn.metrics", "this metric needs scikit-learn: pip install 'unshaken[report]'")
 
 
 def _accuracy(labels: Values, predictions: Values) -> Numbers:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unshaken.errors import UnshakenError
+from unshaken.names import optional
 from unshaken.schema import parse_json
 
 LONGEST = 2**27  # bytes of a line, characters of a field: a lost quotation mark must not eat the memory
@@ -175,12 +176,8 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
 
 
 def _pyarrow(path: Path) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UnshakenError(f"{path}: needs pyarrow; pip install pyarrow, or save the file as JSONL") from error
-    return pyarrow, parquet
+    missing = f"{path}: needs pyarrow; pip install pyarrow, or save the file as JSONL"
+    return optional("pyarrow", missing), optional("pyarrow.parquet", missing)
 
 
 def _arrow_records(batches: Any) -> Iterator[Record]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.names import optional
 from unshaken.tasks.readers import FORMATS, Record, read, read_class_folders, read_json, read_plain_tsv
 from unshaken.tasks.rows import build_examples, is_unlabelled
 from unshaken.tasks.task import SPLITS, Task, TaskData
@@ -90,11 +91,8 @@ def from_hub(task: Task) -> TaskData:
 
 
 def load_from_hub(path: str, config: str | None = None, split: str | None = None) -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        cure = "pip install datasets, or pass data=DIR with the files"
-        raise UnshakenError(f"{path!r} is on the hub and the package 'datasets' is not installed; {cure}") from error
+    cure = "pip install datasets, or pass data=DIR with the files"
+    datasets = optional("datasets", f"{path!r} is on the hub and the package 'datasets' is not installed; {cure}")
     try:
         return datasets.load_dataset(path, config, split=split)
     except Exception as error:  # the hub, its cache and the network each raise their own kinds

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.names import optional
 from unshaken.pretrained import load as load_pretrained
 from unshaken.truncation import cut_columns
 from unshaken.victims.base import Texts, Victim, log_softmax, require_classes
@@ -35,10 +36,7 @@ class OnnxVictim(Victim):
         max_length: int | None = None,
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise UnshakenError('ONNX models need onnxruntime; pip install "unshaken[onnx]"') from error
+        onnxruntime = optional("onnxruntime", 'ONNX models need onnxruntime; pip install "unshaken[onnx]"')
         self.path = Path(path)
         if not self.path.is_file():
             raise UnshakenError(f"no such file: {path}")

@@ -73,9 +73,8 @@ class Vote(Wrapper):
 
     def settings(self) -> dict[str, Any]:
         """For reports: what is asked in place of the text."""
-        own = self.substitutions
-        source = {"name": own.name, "provenance": own.provenance, "fingerprint": own.fingerprint}
-        return {"k": self.k, "rate": self.rate, "seed": self.seed, "substitutions": source}
+        own = {"k": self.k, "rate": self.rate, "seed": self.seed}
+        return {**own, "substitutions": self.substitutions.described()}
 
     def rewordings(self, texts: Sequence[Texts]) -> list[list[Texts]]:
         """What each text is read as, one for each pattern."""
