@@ -277,4 +277,5 @@ def test_an_interrupted_run_says_how_to_go_on(command, model_folder, monkeypatch
     rows = write_rows(tmp_path / "rows.jsonl")
     code, said = command("attack", model_folder, "--task", rows, "--out", tmp_path / "out")
     assert code == 130
-    assert "with --resume goes on from there" in said
+    assert said.count("with --resume goes on from there") == 1
+    assert said.count("--resume") == 1

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import errno
-import functools
-import inspect
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import typer
 
@@ -41,24 +37,8 @@ app = typer.Typer(
 )
 
 
-def _with_a_word_at_the_end(command: Callable[..., None]) -> Callable[..., None]:
-    """Ctrl-C says how to go on, if a command can."""
-
-    @functools.wraps(command)
-    def called(*words: Any, **options: Any) -> None:
-        try:
-            command(*words, **options)
-        except KeyboardInterrupt:
-            can_resume = "resume" in inspect.signature(command).parameters
-            more = "; the same command with --resume goes on from here" if can_resume else ""
-            print(f"stopped{more}", file=sys.stderr)
-            raise typer.Exit(130) from None
-
-    return called
-
-
 for command in (demo, harden, train, attack, augment, evaluate, certify, detect, scan, play, report, cite, doctor):
-    app.command()(_with_a_word_at_the_end(command))
+    app.command()(command)
 add_reproduce(app)
 app.command(name="list")(list_names)
 app.add_typer(leaderboard)
