@@ -7,10 +7,21 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from unshaken.errors import UnshakenError
 from unshaken.names import at
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def random_stream(key: str, seed: int) -> np.random.Generator:
+    """A numpy generator of one text's or example's own, whatever stands beside it."""
+    import numpy as np
+
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +141,11 @@ class Examples(Sequence[Example]):
     @property
     def is_regression(self) -> bool:
         return any(isinstance(row.label, float) for row in self.rows)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the texts are adversarial themselves, made against other models (AdvGLUE): answered, not attacked."""
+        return any(row.original is not None for row in self.rows)
 
     @property
     def num_labels(self) -> int:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from unshaken.attacks.constraints import Constraint, check, restrict
 from unshaken.attacks.constraints.base import Candidate
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example
+from unshaken.examples import Example, random_stream
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.words import Words, match_case, segment
 
@@ -78,8 +75,7 @@ def _copies(
     places = [(column, at) for column, found in enumerate(choices) for at in found]
     if not places:
         return
-    digest = hashlib.sha256(example.id.encode("utf-8", "surrogatepass")).digest()
-    rng = np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
+    rng = random_stream(example.id, seed)
     changes = max(1, round(share * len(places)))
     seen = {example.texts}
     for _ in range(copies * TRIES):

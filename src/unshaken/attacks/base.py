@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from unshaken.attacks.engine import run
+from unshaken.attacks.engine import RunOptions, run
 from unshaken.attacks.goals import SCORINGS, Goal, Scoring, Untargeted
 from unshaken.attacks.questions import Ask, Inspection, Scores, Search
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example
+from unshaken.examples import Example, random_stream
 from unshaken.processes import WHOLE, Shard
 from unshaken.substitutions import default_substitutions
 from unshaken.substitutions.base import Substitutions
@@ -156,18 +155,8 @@ class SearchAttack(Attack):
         """What a white-box search needs from inside the model, for many examples in one batch."""
         raise NotImplementedError(f"{self.name} asks to look inside the model and does not say how")
 
-    def __call__(
-        self,
-        victim: Victim,
-        examples: Sequence[Example],
-        *,
-        out: Path | str | None = None,
-        resume: bool = False,
-        progress: bool = False,
-        in_flight: int | None = None,
-        shard: Shard = WHOLE,
-    ) -> AttackResults:
-        return run(self, victim, examples, out=out, resume=resume, progress=progress, in_flight=in_flight, shard=shard)
+    def __call__(self, victim: Victim, examples: Sequence[Example], **options: Unpack[RunOptions]) -> AttackResults:
+        return run(self, victim, examples, **options)
 
     def probe_form(self, victim: Victim) -> str:
         return victim.unknown if self.probe == "unknown" else ""
@@ -183,8 +172,7 @@ class SearchAttack(Attack):
         return self.goal.reached(log_probabilities, label)
 
     def random_stream(self, example: Example) -> np.random.Generator:
-        digest = hashlib.sha256(example.id.encode("utf-8", "surrogatepass")).digest()
-        return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
+        return random_stream(example.id, self.seed)
 
 
 def describe(value: Any) -> Any:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from unshaken.attacks.spaces import Spaces
 from unshaken.attacks.storage import ResultsFile
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.processes import Shard
+from unshaken.processes import WHOLE, Shard
 from unshaken.victims.base import Texts, Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Rows, TokenAssembler
@@ -40,16 +41,26 @@ from unshaken.wordings import Rows, TokenAssembler
 BLOCK = 64  # examples that are set up together: enough to batch tokenising and constraints, few enough to start at once
 
 
+class RunOptions(TypedDict, total=False):
+    """How a run is carried out, as `Attack.__call__` says; none of it changes what is found."""
+
+    out: Path | str | None
+    resume: bool
+    progress: bool
+    in_flight: int | None
+    shard: Shard
+
+
 def run(
     attack: Searcher,
     victim: Victim,
     examples: Sequence[Example],
     *,
-    out: Path | str | None,
-    resume: bool,
-    progress: bool,
-    in_flight: int | None,
-    shard: Shard,
+    out: Path | str | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    in_flight: int | None = None,
+    shard: Shard = WHOLE,
     is_all: bool = True,
 ) -> AttackResults:
     """Attack every example; see `Attack.__call__`. Where they are not all, there may be none that can be changed."""

@@ -6,19 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 
 from unshaken.attacks.base import Attack
 from unshaken.attacks.confirming import confirmed
+from unshaken.attacks.engine import RunOptions
 from unshaken.attacks.pwws import PWWS
 from unshaken.attacks.results import AttackResult, AttackResults, Outcome
 from unshaken.attacks.storage import derived_results
 from unshaken.attacks.worst_case import part_of
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.processes import WHOLE, Shard
+from unshaken.processes import WHOLE
 from unshaken.victims.base import Victim
 
 
@@ -46,21 +47,11 @@ class Transfer(Attack):
     source: Victim | str
     attack: Attack = field(default_factory=PWWS)
 
-    def __call__(
-        self,
-        victim: Victim,
-        examples: Sequence[Example],
-        *,
-        out: Path | str | None = None,
-        resume: bool = False,
-        progress: bool = False,
-        in_flight: int | None = None,
-        shard: Shard = WHOLE,
-    ) -> AttackResults:
+    def __call__(self, victim: Victim, examples: Sequence[Example], **options: Unpack[RunOptions]) -> AttackResults:
         """See `Attack.__call__`; the attack on the source writes a file of its own beside `out`."""
-        options: dict[str, Any] = {"resume": resume, "progress": progress, "in_flight": in_flight, "shard": shard}
+        out, resume, shard = options.get("out"), options.get("resume", False), options.get("shard", WHOLE)
         if isinstance(self.source, str):
-            return replace(self, source=Victim.from_pretrained(self.source))(victim, examples, out=out, **options)
+            return replace(self, source=Victim.from_pretrained(self.source))(victim, examples, **options)
         if self.source.num_labels != victim.num_labels:
             raise UnshakenError(
                 f"{self.source.name} has {self.source.num_labels} labels and {victim.name} has {victim.num_labels}; a "
@@ -68,8 +59,8 @@ class Transfer(Attack):
             )
         empty = self.no_results(victim)
         with derived_results(out, empty, resume=resume, shard=shard) as write:
-            part = None if out is None else part_of(Path(out), "source")
-            on_source = self.attack(self.source, examples, out=part, **options)
+            own: RunOptions = {**options, "out": None if out is None else part_of(Path(out), "source")}
+            on_source = self.attack(self.source, examples, **own)
             started = time.perf_counter()
             before = victim.log_probabilities([row.original for row in on_source])
             after = victim.log_probabilities([row.adversarial or row.original for row in on_source])

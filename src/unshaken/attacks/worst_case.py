@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from unshaken.attacks.base import Attack
+from unshaken.attacks.engine import RunOptions
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.attacks.storage import derived_results
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
-from unshaken.processes import WHOLE, Shard
+from unshaken.processes import WHOLE
 from unshaken.victims.base import Victim
 
 
@@ -41,26 +42,16 @@ class WorstCase(Attack):
         if not self.attacks:
             raise UnshakenError("WorstCase needs at least one attack")
 
-    def __call__(
-        self,
-        victim: Victim,
-        examples: Sequence[Example],
-        *,
-        out: Path | str | None = None,
-        resume: bool = False,
-        progress: bool = False,
-        in_flight: int | None = None,
-        shard: Shard = WHOLE,
-    ) -> AttackResults:
+    def __call__(self, victim: Victim, examples: Sequence[Example], **options: Unpack[RunOptions]) -> AttackResults:
         """See `Attack.__call__`; each attack writes a file of its own beside `out`, and `out` is written at the end."""
+        out, resume, shard = options.get("out"), options.get("resume", False), options.get("shard", WHOLE)
         empty, standing, runs = self.no_results(victim), examples, []
-        options: dict[str, Any] = {"resume": resume, "progress": progress, "in_flight": in_flight, "shard": shard}
         with derived_results(out, empty, resume=resume, shard=shard) as write:
             for number, attack in enumerate(self.attacks):
                 if not len(standing):
                     break
-                run = attack(victim, standing, out=None if out is None else self._part(Path(out), number), **options)
-                runs.append(run)
+                own: RunOptions = {**options, "out": None if out is None else self._part(Path(out), number)}
+                runs.append(run := attack(victim, standing, **own))
                 held = {row.example_id for row in run if row.outcome in ("failure", "error")}
                 left = [example for example in standing if example.id in held]
                 standing = examples.with_rows(left) if isinstance(examples, Examples) else left

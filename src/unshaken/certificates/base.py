@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example
+from unshaken.examples import Example, random_stream
 from unshaken.names import optional
 from unshaken.substitutions.base import Substitutions
 from unshaken.victims.base import Texts, Victim
@@ -132,7 +131,8 @@ class Certificate(ABC):
 
     def _certified(self, victim: Victim, example: Example) -> CertifiedText:
         mask = str(getattr(getattr(victim, "tokenizer", None), "mask_token", None) or victim.unknown)
-        drawn = self.draw(example.texts, self.guesses + self.samples, self._stream(example.texts), mask)
+        stream = random_stream("\0".join(example.texts), self.seed)
+        drawn = self.draw(example.texts, self.guesses + self.samples, stream, mask)
         answers = _answers(victim, drawn)
         winner = int(np.bincount(answers[: self.guesses], minlength=victim.num_labels).argmax())
         share = lower_bound(int((answers[self.guesses :] == winner).sum()), self.samples, self.alpha)
@@ -144,10 +144,6 @@ class Certificate(ABC):
             share=share,
             radius=radius,
         )
-
-    def _stream(self, texts: Texts) -> np.random.Generator:
-        digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()
-        return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
     def settings(self) -> dict[str, Any]:
         """Every setting as plain JSON."""

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unshaken.attacks import find_attack
 from unshaken.attacks.base import Attack
 from unshaken.console import terminal_table
 from unshaken.display import visible
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.evaluate import evaluate, with_source
+from unshaken.evaluation.evaluate import chosen_attacks, evaluate
 from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import AttackRun, Evaluation
 from unshaken.examples import Examples
@@ -158,8 +157,7 @@ def evaluate_blocks(
         >>> evaluate_blocks(victim, load_blocks("a-million.csv", 20_000), ["pwws"], out="runs/large")
     """
     models = [Victim.of(victim) for victim in (victims if isinstance(victims, list | tuple) else [victims])]
-    named = [attacks] if isinstance(attacks, Attack | str) else attacks
-    chosen = [with_source(find_attack(item)) for item in named]
+    chosen = chosen_attacks(attacks)
     folder = Path(out)
     if (folder / BLOCKS).exists() and not resume and shard.leads:
         raise UnshakenError(f"{folder / BLOCKS} exists; resume it, remove it or name another folder")

@@ -9,8 +9,9 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from unshaken.attacks import find_attack
 from unshaken.attacks.base import Attack, AttackResults, SearchAttack
@@ -83,29 +84,15 @@ def evaluate(
         twins = [calibrated(model, held_out) for model in models]
         models = [twin for pair in zip(models, twins, strict=True) for twin in pair]
         names = names and [name for own in names for name in (own, f"{own}, calibrated")]
-    named = [attacks] if isinstance(attacks, Attack | str) else attacks
-    chosen = [with_source(find_attack(attack)) for attack in named]
+    chosen = chosen_attacks(attacks)
     folder = None if out is None else Path(out)
     if folder is None and not shard.is_whole:
         raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
     if folder is not None and (folder / REPORT_FILE).exists() and not resume:
         raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
     with contextlib.nullcontext() if folder is None else locked(folder):
-        runs = [
-            _Run(
-                victim,
-                rows,
-                chosen,
-                None if folder is None else folder / _folder_name(victim, rows),
-                resume,
-                seed,
-                recheck,
-                progress,
-                shard,
-            )
-            for rows in sets
-            for victim in models
-        ]
+        how = (chosen, folder, resume, seed, recheck, progress, shard)
+        runs = [_Run(victim, rows, *how) for rows in sets for victim in models]
         if not shard.is_whole:  # all shares first, so that the first process waits for the others once
             for run in runs:
                 run.do_share()
@@ -121,15 +108,10 @@ def evaluate(
 
 def _sets(examples: Any, models: Sequence[Victim]) -> list[Examples]:
     """Examples with their names; tables are read with the classes of the first model."""
-    if isinstance(examples, Mapping):
-        return [replace(_set(one, models), name=str(key)) for key, one in examples.items()]
-    return [_set(examples, models)]
-
-
-def _set(examples: Any, models: Sequence[Victim]) -> Examples:
-    if isinstance(examples, Examples) or not models:
-        return cast("Examples", examples)
-    return table_examples(examples, label_names=models[0].label_names or None)
+    named = examples.items() if isinstance(examples, Mapping) else [(None, examples)]
+    labels = (models[0].label_names if models else ()) or None
+    sets = [(key, one if isinstance(one, Examples) else table_examples(one, label_names=labels)) for key, one in named]
+    return [rows if key is None else replace(rows, name=str(key)) for key, rows in sets]
 
 
 def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
@@ -146,11 +128,15 @@ def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
             _check_labels(victim, rows)
 
 
-def with_source(attack: Attack) -> Attack:
-    """A transfer with its source loaded: once for all models, and with the fingerprint in its settings."""
-    if isinstance(attack, Transfer) and isinstance(attack.source, str):
-        return replace(attack, source=Victim.from_pretrained(attack.source))
-    return attack
+def chosen_attacks(attacks: Attack | str | Sequence[Attack | str]) -> list[Attack]:
+    """The attacks behind names, the source of a transfer loaded: once for all models, with a fingerprint to tell of."""
+    chosen = [find_attack(attack) for attack in ([attacks] if isinstance(attacks, Attack | str) else attacks)]
+    return [
+        replace(attack, source=Victim.from_pretrained(attack.source))
+        if isinstance(attack, Transfer) and isinstance(attack.source, str)
+        else attack
+        for attack in chosen
+    ]
 
 
 def _check_labels(victim: Victim, rows: Examples) -> None:
@@ -191,7 +177,7 @@ class _Run:
     victim: Victim
     examples: Examples
     attacks: Sequence[Attack]
-    folder: Path | None
+    out: Path | None  # of all runs
     resume: bool
     seed: int
     recheck: int
@@ -199,9 +185,9 @@ class _Run:
     shard: Shard
     spent: dict[str, float] = field(default_factory=dict)  # seconds on the share of each attack
 
-    @property
-    def is_static(self) -> bool:
-        return any(row.original is not None for row in self.examples)
+    @cached_property
+    def folder(self) -> Path | None:
+        return None if self.out is None else self.out / _folder_name(self.victim, self.examples)
 
     def do_share(self) -> None:
         """This process's part of the answers and attacks that are left, with no word to the other processes."""
@@ -209,7 +195,7 @@ class _Run:
         if finished is None:
             answer_share(self.victim, self.examples, self._answer_file, self.shard, resume=self.resume)
         known = {_key(run.attack, run.settings) for run in finished.attacks} if finished else set()
-        for attack in () if self.is_static else self.attacks:
+        for attack in () if self.examples.is_static else self.attacks:
             key = _key(attack.name, attack.settings())
             if key not in known:
                 start = time.perf_counter()
@@ -221,7 +207,7 @@ class _Run:
         self._keep(result)
         if self.folder is not None:
             remove_parts(self._answer_file)
-        if self.is_static:
+        if self.examples.is_static:
             return result
         visible = probes.visible_words(self.victim, self.examples)
         runs = {_key(run.attack, run.settings): run for run in result.attacks}

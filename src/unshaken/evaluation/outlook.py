@@ -42,7 +42,7 @@ def outlook(
         calibrate: The same.
         resumed: The folder of a run that goes on; what it holds is not asked again.
     """
-    if not examples or any(row.original is not None for row in examples):  # a static set is answered, not attacked
+    if not examples or examples.is_static:
         return ""
     few = examples.sample(min(GLANCE, len(examples)))
     asked = [(attack, _most_questions(attack, few)) for attack in attacks if _is_bounded(attack)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -112,13 +112,16 @@ def hub_sources(path: str) -> dict[str, Source]:
     """The splits of `owner/name` or `owner/name:configuration` on the hub."""
     name, _, config = path.partition(":")
     loaded = load_from_hub(name, config or None)
-    sources = {}
-    for split, names in SPLIT_NAMES.items():
-        if published := next((theirs for theirs in names if theirs in loaded), None):
-            sources[split] = hub_source(path, loaded[published])
+    sources = {split: hub_source(path, loaded[theirs]) for split, theirs in known_splits(loaded).items()}
     if not sources:
         raise UnshakenError(f"{path!r} has no train, validation or test split; it has {', '.join(loaded)}")
     return sources
+
+
+def known_splits(published: Container[str]) -> dict[str, str]:
+    """Our name of each split that is there -> the name it has there."""
+    there = {split: [name for name in names if name in published] for split, names in SPLIT_NAMES.items()}
+    return {split: names[0] for split, names in there.items() if names}
 
 
 def hub_source(name: str, rows: Any) -> Source:

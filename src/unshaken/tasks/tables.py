@@ -8,7 +8,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.tasks.own import SPLIT_NAMES, ColumnNames, Source, hub_source, load_sources
+from unshaken.tasks.own import ColumnNames, Source, hub_source, known_splits, load_sources
 from unshaken.tasks.readers import Record
 
 
@@ -30,10 +30,8 @@ def table_sources(table: Any, name: str = "table") -> dict[str, Source]:
     """The splits of a `DatasetDict` or of a dict of tables; a table alone is training data."""
     if not isinstance(table, Mapping):
         return {"train": table_source(table, name)}
-    splits: dict[str, Source] = {}
-    for split, names in SPLIT_NAMES.items():
-        if (theirs := next((theirs for theirs in names if theirs in table), None)) is not None:
-            splits[split] = table_source(table[theirs], f"{name}/{theirs}")
+    known = known_splits(table)
+    splits = {split: table_source(table[theirs], f"{name}/{theirs}") for split, theirs in known.items()}
     if not splits:
         raise UnshakenError(f"no train, validation or test split among {', '.join(map(str, table))}")
     return splits
