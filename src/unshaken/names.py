@@ -104,6 +104,7 @@ def at(path: str) -> Any:
 def optional(module: str, otherwise: str) -> Any:
     """A module of a package that need not be installed, or an error that says what needs it and how to get it."""
     try:
+        importlib.import_module(module.partition(".")[0])  # a part may be loaded where the whole is hidden
         return importlib.import_module(module)
     except ImportError as error:
         raise UnshakenError(otherwise) from error

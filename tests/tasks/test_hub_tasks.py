@@ -10,7 +10,7 @@ import pytest
 
 from unshaken.errors import UnshakenError
 from unshaken.tasks import TASKS, Hub, load_task
-from unshaken.tasks.own import Columns, hub_sources, load_sources
+from unshaken.tasks.own import ColumnNames, hub_sources, load_sources
 from unshaken.tasks.sources import from_hub
 
 datasets = pytest.importorskip("datasets")
@@ -48,7 +48,7 @@ def test_a_data_set_of_ones_own_from_the_hub(tmp_path):
     folder = tmp_path / "repository"
     write_split(folder, "train", ["up", "down"])
     write_split(folder, "test", ["down"])
-    data = load_sources(hub_sources(str(folder)), Columns(), name="mine")
+    data = load_sources(hub_sources(str(folder)), ColumnNames(), name="mine")
     assert data.train.labels == [1, 0]
     assert data.test.labels == [0]
 
