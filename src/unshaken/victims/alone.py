@@ -50,7 +50,7 @@ class Alone:
         return np.asarray(self._pass(self.victim.encode([text]), 0)[0])
 
     def answers(self, texts: Sequence[Texts], close: Close | None = None) -> np.ndarray:
-        """Those of many texts. `close` says whose answers rounding might decide: these are passed alone. (n, classes)"""
+        """Those of many texts; where `close` says that rounding might decide, a text is passed alone. (n, classes)"""
         if not texts:
             return np.empty((0, self.victim.num_labels), np.float32)
         with self.victim.tokenizing:

@@ -89,7 +89,7 @@ class Victim(ABC):
         answers = [self.answer_alone(row) for row in texts]
         return np.stack(answers) if answers else np.empty((0, self.num_labels), np.float32)
 
-    def read_ahead(self, texts: Sequence[Texts]) -> None:
+    def read_ahead(self, texts: Sequence[Texts]) -> None:  # noqa: B027 - most have nothing to prepare
         """Texts that will be asked about alone: what a victim can prepare for them beside its work, it may."""
 
     @staticmethod
