@@ -183,6 +183,17 @@ def test_noise_and_rows_do_not_depend_on_the_batch() -> None:
     assert not torch.equal(alone.noise("salt"), alone.noise("pepper"))
 
 
+def test_noise_is_drawn_row_by_row_and_is_nothing_in_slots_that_no_word_of_the_row_has() -> None:
+    wide = Listed({"good": [f"good{number}" for number in range(13)], "film": ["movie"]})
+    texts = [("a film",), ("nothing",), ("a good film",)]
+    tokenizer = wordpiece()
+    noise = HullBuilder(wide, tokenizer)(texts, encode(tokenizer, texts)).noise(0.5)
+    seeds = [zlib.crc32(b"0.5", zlib.crc32(text.encode())) for (text,) in texts]
+    first = torch.randn(1, SLOTS, generator=torch.Generator().manual_seed(seeds[0]))
+    last = torch.randn(2, 14, generator=torch.Generator().manual_seed(seeds[2]))
+    assert torch.equal(noise, torch.cat([torch.cat([first, torch.zeros(1, 4)], 1), last]))
+
+
 def test_word_level_is_one_id_a_word_and_survives_saving(tmp_path: Any) -> None:
     tokenizer = word_level(wordpiece())
     assert tokenizer.tokenize("don't be an unbelievability, Film") == ["do", "[UNK]", "be", "an", "[UNK]", ",", "film"]

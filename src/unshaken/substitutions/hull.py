@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -111,15 +112,16 @@ class Hull:
     def noise(self, salt: object) -> Tensor:
         """Standard normal numbers that depend on each row's text and `salt` only, never on the batch around it."""
         salted, generator = repr(salt).encode(), torch.Generator()
-        drawn = torch.zeros(self.allowed.shape)
-        first = 0
-        for seed, words in zip(self.seeds, self.words_of_rows, strict=True):
-            if words:
-                place, first = drawn[first : first + len(words)], first + len(words)
-                width = max(SLOTS, *(len(choices) for _, _, choices in words))
-                numbers = torch.randn(len(words), width, generator=generator.manual_seed(zlib.crc32(salted, seed)))
-                place[:, :width] = numbers[:, : place.shape[1]]
-        return drawn.to(self.allowed.device)
+        counts = np.array([len(words) for words in self.words_of_rows])
+        widths = np.array([max([SLOTS, *(len(own[2]) for own in words)]) for words in self.words_of_rows])
+        drawn = torch.empty(int((counts * widths).sum()))
+        for seed, own in zip(self.seeds, drawn.split((counts * widths).tolist()), strict=True):
+            own.normal_(generator=generator.manual_seed(zlib.crc32(salted, seed)))
+        width = np.repeat(widths, counts)[:, None]  # (words, 1)
+        slot = np.arange(self.allowed.shape[1])
+        first = np.cumsum(width, axis=0) - width
+        laid = np.where(slot < width, drawn.numpy()[first + np.minimum(slot, width - 1)], np.float32(0))
+        return torch.from_numpy(laid).to(self.allowed.device)
 
     def texts(self, originals: Sequence[Sequence[str]], choice: Sequence[int]) -> list[tuple[str, ...]]:
         """The texts in which word `i` becomes its candidate `choice[i]`."""

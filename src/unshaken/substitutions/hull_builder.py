@@ -117,7 +117,7 @@ class HullBuilder:
         shifts = [width - row.length + len(row.dropped) if padded_left else 0 for row in rows]
         first_word = np.cumsum([0, *(len(row.words) for row in rows)])
         slots = max(row.candidates.shape[1] for row in rows)
-        candidates = np.concatenate([_filled(row.candidates, slots) for row in rows])
+        candidates = _filled([row.candidates for row in rows], slots)
         further = _further(rows, slots)
         hull = Hull(
             words_of_rows=tuple(row.words for row in rows),
@@ -244,7 +244,7 @@ class HullBuilder:
             words=tuple(kept),
             tokens=np.array(columns, dtype=np.int64),
             word_of=np.array(word_of, dtype=np.int64),
-            candidates=np.concatenate([np.zeros((0, slots), np.int64), *(_filled(own, slots) for own in candidates)]),
+            candidates=_filled(candidates, slots),
             sizes=np.array([len(forms) for _, _, forms in kept], dtype=np.int64),
             further=np.array(further, dtype=np.int64).reshape(-1, 4),
             dropped=np.array(dropped, dtype=np.int64),
@@ -267,10 +267,15 @@ class HullBuilder:
         return {choice: ids for choice, ids in ids_of.items() if len(ids) == len(own)}
 
 
-def _filled(candidates: Array, slots: int) -> Array:
-    """Unused slots hold the word itself."""
-    unused = slots - candidates.shape[1]
-    return np.concatenate([candidates, np.repeat(candidates[:, :1], unused, axis=1)], axis=1)
+def _filled(candidates: Sequence[Array], slots: int) -> Array:
+    """All of them, one below the other; unused slots hold the word itself."""
+    filled = np.empty((sum(map(len, candidates)), slots), np.int64)
+    first = 0
+    for own in candidates:
+        rows, first = filled[first : first + len(own)], first + len(own)
+        rows[:, : own.shape[1]] = own
+        rows[:, own.shape[1] :] = own[:, :1]
+    return filled
 
 
 def _further(rows: Sequence[_Row], slots: int) -> list[tuple[Array, Array]]:

@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -95,10 +96,10 @@ class HullMixer:
                 return None
             return values[rows if len(values) > 1 else 0, hull.columns].repeat_interleave(slots)[None]
 
-        signature = inspect.signature(self.block.forward)
-        given = signature.bind(*args, **kwargs).arguments
+        names = _arguments(self.block)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
         places: dict[str, Tensor | None] = {"position_ids": spread(self._positions)}
-        if "token_type_ids" in signature.parameters:
+        if "token_type_ids" in names:
             places["token_type_ids"] = spread(given.get("token_type_ids"))
         vectors = hull.vectors(self.table).flatten(0, 1)[None]
         embedded: Tensor = self.block.forward(input_ids=None, inputs_embeds=vectors, **places)
@@ -180,7 +181,12 @@ class HullSearch:
             return point.detach()
         optimiser: torch.optim.Optimizer
         if self.optimiser == "adam":
-            optimiser = torch.optim.Adam([point], lr=self.learning_rate, weight_decay=self.weight_decay)
+            optimiser = torch.optim.Adam(
+                [point],
+                lr=self.learning_rate,
+                weight_decay=self.weight_decay,
+                foreach=False,  # of one tensor, lists take the host longer
+            )
         else:
             optimiser = torch.optim.SGD([point], lr=self.learning_rate, weight_decay=self.weight_decay)
         scale = self.sparsity / (300 * 128 if self.entropy == "sum" else area)  # official code: 300 * 128, hard-coded
@@ -208,6 +214,17 @@ def _as_multiplied(values: Tensor) -> Tensor:
     return values.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else values
 
 
+def _arguments(module: nn.Module) -> tuple[str, ...]:
+    """The names of what a module's forward takes, in order."""
+    own = vars(module).get("forward")  # of a module that was changed
+    return tuple(inspect.signature(own).parameters) if own else _arguments_of(type(module))
+
+
+@lru_cache(maxsize=64)  # a training step asks four times
+def _arguments_of(kind: type[nn.Module]) -> tuple[str, ...]:
+    return tuple(inspect.signature(kind.forward).parameters)[1:]
+
+
 def _token_table(model: nn.Module) -> nn.Module:
     try:
         table = model.get_input_embeddings()  # type: ignore[operator]
@@ -225,9 +242,8 @@ def embedding_block(model: nn.Module, table: nn.Module, instead: str = "word") -
     """The module that adds positions to the token embeddings and normalises them."""
     for module in model.modules():
         if any(child is table for child in module.children()):
-            parameters = inspect.signature(module.forward).parameters
             has_norm = isinstance(getattr(module, "LayerNorm", None), nn.Module)
-            if has_norm and {"input_ids", "position_ids"} <= parameters.keys():
+            if has_norm and {"input_ids", "position_ids"} <= set(_arguments(module)):
                 return module
     raise UnshakenError(
         f"{type(model).__name__} has no embedding block of its own (token table, positions, LayerNorm), which "
