@@ -115,7 +115,7 @@ class Hull:
         counts = np.array([len(words) for words in self.words_of_rows])
         widths = np.array([max([SLOTS, *(len(own[2]) for own in words)]) for words in self.words_of_rows])
         drawn = torch.empty(int((counts * widths).sum()))
-        for seed, own in zip(self.seeds, drawn.split((counts * widths).tolist()), strict=True):
+        for seed, own in zip(self.seeds, torch.split(drawn, (counts * widths).tolist()), strict=True):
             own.normal_(generator=generator.manual_seed(zlib.crc32(salted, seed)))
         width = np.repeat(widths, counts)[:, None]  # (words, 1)
         slot = np.arange(self.allowed.shape[1])

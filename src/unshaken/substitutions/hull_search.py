@@ -217,12 +217,12 @@ def _as_multiplied(values: Tensor) -> Tensor:
 def _arguments(module: nn.Module) -> tuple[str, ...]:
     """The names of what a module's forward takes, in order."""
     own = vars(module).get("forward")  # of a module that was changed
-    return tuple(inspect.signature(own).parameters) if own else _arguments_of(type(module))
+    return tuple(inspect.signature(own).parameters) if own else _arguments_of(type(module).forward)
 
 
 @lru_cache(maxsize=64)  # a training step asks four times
-def _arguments_of(kind: type[nn.Module]) -> tuple[str, ...]:
-    return tuple(inspect.signature(kind.forward).parameters)[1:]
+def _arguments_of(forward: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(forward).parameters)[1:]
 
 
 def _token_table(model: nn.Module) -> nn.Module:
