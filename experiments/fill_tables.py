@@ -208,6 +208,28 @@ def caption(about: dict[str, Any]) -> str:
     return f"{shown}\n\n"
 
 
+def large_files() -> str:
+    """The last run of each command by `benchmarks/load.py`."""
+    lines = (HERE / "benchmarks" / "cpu" / "load.jsonl").read_text(encoding="utf-8").splitlines()
+    runs = {row["command"]: row for row in map(json.loads, lines)}
+    heading = ["command", "rows", "rows in a block", "memory in each tenth of the run, MB", "seconds", "promised"]
+    heading += ["seconds of processor", "promised", "kills", "totals after them"]
+    rows = [
+        [
+            f"`{name}`",
+            f"{row['rows']:,}",
+            f"{row['block']:,}",
+            f"{min(row['megabytes']):.0f} to {max(row['megabytes']):.0f}",
+            *(f"{row[key]:.0f}" for key in ("seconds", "predicted", "processor_seconds", "predicted_processor")),
+            str(row["killed"]),
+            "the same" if row["same"] else "**others**",
+        ]
+        for name, row in sorted(runs.items())
+    ]
+    about = {key: next(iter(runs.values()))[key] for key in ("device", "torch")}
+    return caption(about) + grid(heading, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "trial": lambda: trial(MAIN),
     "trial-all": trial,
@@ -226,6 +248,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "defences-cpu": lambda: defences("cpu/defences.json"),
     "defences-gpu": lambda: defences("gpu/defences.json"),
     "defences-gpu-swap": lambda: defences("gpu/defences_swap.json"),
+    "large-files": large_files,
     "attacks-cpu": attacks_cpu,
     "attacks-gpu": attacks_gpu,
     "baselines": baselines.table,

@@ -16,7 +16,8 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ALSO_ON_CPUS = {"setuptools"}  # torch needs it; a virtual environment has one of its own, so no constraint names it
+FOR_GPUS = ("nvidia-", "cuda-", "triton")  # how the packages begin that only PyPI's torch brings
+PYTHON = "3.11.5"  # the oldest 3.11 that all of them take
 ENTRY = re.compile(r"^\S+==[^\n]*\n(?:    [^\n]*\n)*", re.MULTILINE)
 HEADING = "# Written by scripts/pin_requirements.py. pip install --require-hashes -r requirements/{name}.txt\n"
 
@@ -24,14 +25,10 @@ HEADING = "# Written by scripts/pin_requirements.py. pip install --require-hashe
 def compiled() -> dict[str, str]:
     """Package -> its entry with hashes, of everything the `test` extra needs."""
     command = ["uv", "pip", "compile", "pyproject.toml", "--extra", "test", "--constraint", "constraints.txt"]
-    options = ["--generate-hashes", "--python-version", "3.11", "--no-header", "--no-annotate", "--no-emit-index-url"]
+    options = ["--generate-hashes", "--python-version", PYTHON, "--no-header", "--no-annotate", "--no-emit-index-url"]
     done = subprocess.run([*command, *options], cwd=ROOT, check=True, capture_output=True, text=True)
     entries = ENTRY.findall(done.stdout)
     return {entry.split("==")[0]: entry for entry in entries}
-
-
-def normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def cpu_torch(wheels: list[Path]) -> str:
@@ -50,8 +47,7 @@ def main() -> None:
     parser.add_argument("--torch-wheel", type=Path, action="append", help="a CPU build; once a platform")
     wheels: list[Path] = parser.parse_args().torch_wheel or []
     entries = compiled()
-    tested = {normalised(name) for name in re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.M)}
-    on_cpus = {name: entry for name, entry in entries.items() if name in tested | ALSO_ON_CPUS}
+    on_cpus = {name: entry for name, entry in entries.items() if not name.startswith(FOR_GPUS)}
     on_cpus["torch"] = cpu_torch(wheels)
     for name, chosen in {"cuda": entries, "cpu": on_cpus}.items():
         lines = "".join(chosen[key] for key in sorted(chosen))
