@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 
@@ -55,6 +56,7 @@ def defences() -> list[DefenceRow]:
         InfoBERT,
         InformativeTerm,
         Mixout,
+        PlainTeacher,
         Standard,
     )
     from unshaken.substitutions.dictionary import Dictionary
@@ -129,8 +131,26 @@ def defences() -> list[DefenceRow]:
             regression=False,
             without_noise=lambda: HighTemperature(temperature=2),
         ),
+        DefenceRow(
+            name="teacher",
+            make=lambda: PlainTeacher(model=taught()),
+            reads_texts=True,
+            regression=False,
+            without_noise=lambda: PlainTeacher(model=taught()),
+        ),
         DefenceRow(name="mixout", make=Mixout, keeps_state=True, without_noise=lambda: Mixout(p=0)),
     ]
+
+
+@cache
+def taught() -> Any:
+    """A teacher for the texts of the tests of defences."""
+    from tiny import moved, tiny_model
+    from tiny_texts import tokenizer
+
+    from unshaken.victims import Victim
+
+    return Victim.from_model(moved(tiny_model(), by=0.3), tokenizer(), name="taught", max_length=24)
 
 
 def attacks() -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.outlook import queries_to_the_end
-from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_rows
+from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_cost, training_rows
 from unshaken_experiments.runs import Measure, Run, Settings
 from unshaken_experiments.schedule import Job
 from unshaken_experiments.work import Workspace
@@ -97,14 +97,14 @@ def cost_factors(settings: Settings, layers: int) -> tuple[float, float]:
 
     connection, defence = parse_parts(settings)
     if connection is None or not connection.is_implicit:
-        return float(defence.passes().cost), 1.0
+        return training_cost(defence), 1.0
     steps = connection.solver.steps
     per_step = 2 if isinstance(connection.solver, GradientDescent) else 1
     inference = 1 + per_step * steps
     is_unrolled = type(connection.gradient_mode).__name__ == "Unrolled"
     training = float(inference) if is_unrolled else (inference + 2) / 3
     share = _connected(connection.layers, layers) / layers
-    return float(defence.passes().cost) * (1 + share * (training - 1)), 1 + share * (inference - 1)
+    return training_cost(defence) * (1 + share * (training - 1)), 1 + share * (inference - 1)
 
 
 def _connected(layers: Any, depth: int) -> int:

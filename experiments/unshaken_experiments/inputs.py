@@ -9,13 +9,14 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken_experiments.runs import COUNTER_FITTED, Measure, Run, Settings
+from unshaken_experiments.runs import COUNTER_FITTED, SETTINGS, Measure, Run, Settings
 
 COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 # Substitution sets that read nothing a recipe could choose.
 WITHOUT_FILES = ("wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing")
 TWO_HOPS = "two-hops:"
 UNSEEN = "unseen-neighbours"  # in the input embeddings of MiniLM, less those of both dictionaries
+HARDENING = ("connection", "layers", "solver", "gradient", "form", "theta", "step", "defence", "smooth", "hops", "reader")
 FEATURE_EXAMPLES = 500  # RIFT, Figure 3
 
 
@@ -52,7 +53,12 @@ def parse_parts(settings: Settings) -> tuple[Any, Any]:
         theta=settings.theta,
         step=settings.step,
     )
-    return connection, parse_defence(settings.defence)
+    defence = parse_defence(settings.defence)
+    if getattr(pupil_of(defence), "model", None) is not None:
+        raise UnshakenError(
+            f"defence {settings.defence!r}: a recipe names no models; without model= the teacher is trained first"
+        )
+    return connection, defence
 
 
 def build(settings: Settings, data: Path | None) -> tuple[Any, Any]:
@@ -62,6 +68,25 @@ def build(settings: Settings, data: Path | None) -> tuple[Any, Any]:
         if hasattr(part, "substitutions"):
             part.substitutions = substitutions_of(settings.substitutions, data)
     return connection, defence
+
+
+def pupil_of(defence: Any) -> Any:
+    """The part of a defence that has a teacher; None if none has."""
+    from unshaken.defences import PlainTeacher
+
+    return next((part for part in defence.modules() if isinstance(part, PlainTeacher)), None)
+
+
+def training_cost(defence: Any) -> float:
+    """Of a run, in plain trainings; a teacher is one more."""
+    from unshaken.defences import PLAIN
+
+    return float(defence.passes().cost + (0 if pupil_of(defence) is None else PLAIN.cost))
+
+
+def plain(settings: Settings) -> Settings:
+    """The same rows and schedule without anything that hardens: what a teacher is trained with."""
+    return replace(settings, **{name: SETTINGS[name].default for name in HARDENING})
 
 
 def smoothing_of(settings: Settings, data: Path | None) -> Any:

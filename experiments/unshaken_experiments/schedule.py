@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken_experiments.inputs import parse_parts
+from unshaken_experiments.inputs import parse_parts, training_cost
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Measure, Outcome, Run
 from unshaken_experiments.work import Workspace, execute
@@ -87,7 +87,7 @@ def expected_cost(run: Run) -> float:
     settings = run.settings
     connection, defence = parse_parts(settings)
     solver_steps = getattr(connection.solver, "steps", 0) if connection is not None and connection.is_implicit else 0
-    per_row = defence.passes().cost * (1 + solver_steps)
+    per_row = training_cost(defence) * (1 + solver_steps)
     return float((settings.rows or 50_000) * settings.epochs * per_row * settings.max_length)
 
 

@@ -13,7 +13,16 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import read_json, write_json
-from unshaken_experiments.inputs import attack_of, build, smoothing_of, test_rows, training_rows
+from unshaken_experiments.inputs import (
+    attack_of,
+    build,
+    plain,
+    pupil_of,
+    smoothing_of,
+    test_rows,
+    training_cost,
+    training_rows,
+)
 from unshaken_experiments.runs import OUT_OF_MEMORY, Measure, Measured, Outcome, Run, load_outcome
 
 FEATURE_DIMENSIONS = 16  # of the principal components a feature map is drawn from; keeps an outcome small
@@ -166,22 +175,61 @@ def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
     import torch
 
     from unshaken.evaluation.environment import environment
+
+    connection, defence = build(run.settings, workspace.data)
+    teacher = None
+    if (pupil := pupil_of(defence)) is not None:
+        teacher = _teacher(run, workspace)
+        pupil.model = str(teacher.folder)
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    tuned = _tuned(run, workspace, workspace.work(run), connection, defence)
+    curve = [
+        [int(row["step"]), round(row["distance_to_pretrained"], 6)]
+        for row in tuned.history
+        if "distance_to_pretrained" in row
+    ]
+    training = {
+        "seconds": round(tuned.seconds + (teacher.seconds if teacher else 0), 2),
+        "steps": tuned.steps,
+        "rows": tuned.record.details["training_examples"],
+        "memory_mib": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else None,
+        "bf16": workspace.bf16,
+        "group_by_length": workspace.group_by_length,
+        "cost": round(training_cost(defence), 3),
+        "facts": defence.facts(),
+        "distance": curve,
+    }
+    return {"training": training, "environment": environment()}
+
+
+def _teacher(run: Run, workspace: Workspace) -> Any:
+    """The plain model that a run's defence looks up to: the same rows, seed and schedule, and nothing else of the run.
+
+    It is trained anew where the run is: models of other runs are gone, or not there yet.
+    """
+    settings = plain(run.settings)
+    connection, defence = build(settings, workspace.data)
+    folder = workspace.work(run) / "teacher"
+    return _tuned(replace(run, settings=settings), workspace, folder, connection, defence)
+
+
+def _tuned(run: Run, workspace: Workspace, out: Path, connection: Any, defence: Any) -> Any:
+    import torch
+
     from unshaken.training import DistanceToPretrained, KeepBest
     from unshaken.training.fine_tuning import Plan, fine_tune
 
     settings = run.settings
     train, validation = training_rows(settings, run.seed, workspace.data)
-    connection, defence = build(settings, workspace.data)
     selects = settings.epochs > 1  # with one epoch there is nothing to choose from
     selection = attack_of(settings.select_by, settings.substitutions, workspace.data) if selects else None
     best = KeepBest("eval_accuracy_under_attack", greater_is_better=True) if selection else KeepBest("eval_loss")
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
-    tuned = fine_tune(
+    return fine_tune(
         Plan(
             model=workspace.encoders[run.encoder],
-            out=workspace.work(run),
+            out=out,
             method=run.settings.defence,
             train=train,
             validation=validation if selects else None,
@@ -192,7 +240,7 @@ def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
             selection_attack=selection,
             seed=run.seed,
             word_level=settings.word_level,
-            resume=(workspace.work(run) / "checkpoints").is_dir(),
+            resume=(out / "checkpoints").is_dir(),
             on_step=lambda done, total: None,
             callbacks=[DistanceToPretrained(), *([] if workspace.checkpoints else [best])],
             arguments={
@@ -206,7 +254,7 @@ def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
                 "use_cpu": not torch.accelerator.is_available(),  # else transformers refuses bfloat16 there
                 "balance_classes": settings.balanced,
                 "train_sampling_strategy": "group_by_length" if workspace.group_by_length else "random",
-                "dataloader_pin_memory": on_gpu,
+                "dataloader_pin_memory": torch.cuda.is_available(),
                 "logging_steps": max(1, round(len(train) * settings.epochs / settings.batch_size / 20)),
                 **(
                     {}
@@ -216,23 +264,6 @@ def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
             },
         )
     )
-    curve = [
-        [int(row["step"]), round(row["distance_to_pretrained"], 6)]
-        for row in tuned.history
-        if "distance_to_pretrained" in row
-    ]
-    training = {
-        "seconds": round(tuned.seconds, 2),
-        "steps": tuned.steps,
-        "rows": len(train),
-        "memory_mib": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else None,
-        "bf16": workspace.bf16,
-        "group_by_length": workspace.group_by_length,
-        "cost": round(defence.passes().cost, 3),
-        "facts": defence.facts(),
-        "distance": curve,
-    }
-    return {"training": training, "environment": environment()}
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from table import DefenceRow, defences
 from unshaken.connections import Connection, connect
-from unshaken.defences import DEFENCES, PTWD, SMART, Defence, Passes, Regulariser, Step
+from unshaken.defences import DEFENCES, PTWD, SMART, Defence, Passes, PlainTeacher, Regulariser, Step
 from unshaken.defences.perturbations import word_embeddings
 from unshaken.errors import UnshakenError
 from unshaken.solvers import Anderson
@@ -129,7 +129,8 @@ def test_it_runs_as_many_passes_as_it_declares(row: DefenceRow) -> None:
     model = tiny_model()
     defence = set_up(row, model)
     step = step_for(row, model)
-    probe = Probe(len(step.labels), model, defence)
+    teacher = [defence.victim.model] if isinstance(defence, PlainTeacher) else []
+    probe = Probe(len(step.labels), model, defence, *teacher)
     run(defence, step)
     assert Passes(**{name: round(count, 6) for name, count in probe.counts.items()}) == defence.passes()
 

@@ -25,6 +25,7 @@ from unshaken.defences import (
     InformativeTerm,
     Mixout,
     Passes,
+    PlainTeacher,
     Standard,
     Step,
 )
@@ -103,6 +104,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     PTWD: {"weight": 0.01, "form": "l2", "scope": "all_encoder", "decoupled": False},
     Mixout: {"p": 0.6, "granularity": "neuron"},
     HighTemperature: {"temperature": 200.0},
+    PlainTeacher: {"model": None, "weight": 1.0},
 }
 
 

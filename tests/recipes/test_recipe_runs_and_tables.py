@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from unshaken.cli import app
 from unshaken.errors import UnshakenError
 from unshaken.substitutions import segment
+from unshaken.victims import Victim
 from unshaken_experiments import (
     Measure,
     Measured,
@@ -32,7 +33,7 @@ from unshaken_experiments import (
     tidy,
     unfinished,
 )
-from unshaken_experiments.inputs import attack_of, substitutions_of, training_rows
+from unshaken_experiments.inputs import attack_of, parse_parts, plain, substitutions_of, training_rows
 from unshaken_experiments.recipe import Claim
 from unshaken_experiments.runs import OUT_OF_MEMORY, make_settings
 from unshaken_experiments.table import Cell, judge, star_counts, starred
@@ -159,6 +160,12 @@ def test_a_recipe_reads_no_file(world: Path) -> None:
         substitutions_of("counter-fitted", world)
 
 
+def test_a_recipe_names_no_teacher_of_its_own() -> None:
+    settings = make_settings("here", {"task": "sst2", "defence": "swap+teacher:model=anywhere"})
+    with pytest.raises(UnshakenError, match="names no models"):
+        parse_parts(settings)
+
+
 def test_unseen_neighbours_are_in_neither_dictionary(world: Path) -> None:
     found, words = substitutions_of("unseen-neighbours", world / "data"), segment("a good film with a slow plot")
     known = [substitutions_of(name, world / "data").for_text(words) for name in ("counter-fitted", "wordnet")]
@@ -240,6 +247,25 @@ def test_checkpoints_and_memory_select_the_same_epoch(world: Path, finished: tup
         found.measured["sst2 clean"].held == next(o for o in outcomes if o.run == job.run).measured["sst2 clean"].held
     )
     assert (other.work(job.run) / "model" / "config.json").is_file()
+
+
+def test_a_teacher_is_the_plain_run_of_the_same_seed_and_is_counted(
+    world: Path, tmp_path: Path, finished: tuple[Workspace, list[Outcome]]
+) -> None:
+    workspace, outcomes = finished
+    standard = next(one for one in outcomes if one.run.settings.defence == "standard" and one.training)
+    hardened = {"defence": "swap:variants=2+teacher", "smooth": "counter-fitted", "hops": 2, "reader": "unicode"}
+    run = dataclasses.replace(standard.run, settings=dataclasses.replace(standard.run.settings, **hardened))
+    assert plain(run.settings) == standard.run.settings
+
+    kept = dataclasses.replace(workspace, out=tmp_path, keep_models=True)
+    found = execute(run, [Measure()], kept)
+    assert found.error is None
+    teacher = Victim.from_pretrained(kept.work(run) / "teacher" / "model", max_length=16)
+    assert found.training["facts"]["teacher"][:12] != found.measured["sst2 clean"].model
+    assert teacher.fingerprint[:12] == standard.measured["sst2 clean"].model
+    swap = next(one for one in outcomes if one.run.settings.defence == "swap:variants=2")
+    assert found.training["cost"] == pytest.approx(swap.training["cost"] + 1 + 1 / 3, abs=2e-3)
 
 
 @pytest.mark.full

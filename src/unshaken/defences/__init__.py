@@ -21,6 +21,7 @@ from unshaken.defences.rift import RIFT
 from unshaken.defences.smart import SMART
 from unshaken.defences.standard import Standard
 from unshaken.defences.swap import SWAP
+from unshaken.defences.teacher import PlainTeacher
 from unshaken.defences.temperature import HighTemperature
 from unshaken.defences.weights import release
 from unshaken.names import from_spec
@@ -44,6 +45,7 @@ DEFENCES: dict[str, Callable[..., Defence]] = {
     "ptwd": PTWD,
     "mixout": Mixout,
     "temperature": HighTemperature,
+    "teacher": PlainTeacher,
 }
 
 
@@ -73,6 +75,7 @@ __all__ = [
     "InformativeTerm",
     "Mixout",
     "Passes",
+    "PlainTeacher",
     "Regulariser",
     "Standard",
     "Step",

@@ -257,7 +257,7 @@ class Compose(Defence):
             names = " + ".join(type(part).__name__ for part in objectives)
             raise UnshakenError(
                 f"{names}: each of these is a whole objective, and a defence has one; only regularisers (ptwd, mixout, "
-                "informative, temperature) can be added to it"
+                "informative, temperature, teacher) can be added to it"
             )
         terms = [part for part in parts if isinstance(part, Regulariser)]
         kinds = [type(term) for term in terms]
