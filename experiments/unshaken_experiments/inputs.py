@@ -16,7 +16,8 @@ COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 WITHOUT_FILES = ("wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing")
 TWO_HOPS = "two-hops:"
 UNSEEN = "unseen-neighbours"  # in the input embeddings of MiniLM, less those of both dictionaries
-HARDENING = ("connection", "layers", "solver", "gradient", "form", "theta", "step", "defence", "smooth", "hops", "reader")
+CONNECTING = ("connection", "layers", "solver", "gradient", "form", "theta", "step")
+HARDENING = (*CONNECTING, "defence", "smooth", "hops", "reader")
 FEATURE_EXAMPLES = 500  # RIFT, Figure 3
 
 
@@ -86,7 +87,8 @@ def training_cost(defence: Any) -> float:
 
 def plain(settings: Settings) -> Settings:
     """The same rows and schedule without anything that hardens: what a teacher is trained with."""
-    return replace(settings, **{name: SETTINGS[name].default for name in HARDENING})
+    defaults: dict[str, Any] = {name: SETTINGS[name].default for name in HARDENING}
+    return replace(settings, **defaults)
 
 
 def smoothing_of(settings: Settings, data: Path | None) -> Any:

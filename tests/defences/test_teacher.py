@@ -39,7 +39,7 @@ def test_it_adds_the_divergence_from_the_teacher_and_its_gradient(objective: Any
 
     p = torch.stack([alone(text) for text in TEXTS])
     q = clean.detach().softmax(-1)
-    divergence = sum((p[i, c] * (p[i, c] / q[i, c]).log() for i in range(len(TEXTS)) for c in range(3))) / len(TEXTS)
+    divergence = sum(p[i, c] * (p[i, c] / q[i, c]).log() for i in range(len(TEXTS)) for c in range(3)) / len(TEXTS)
     assert divergence > 0.01
     torch.testing.assert_close(parts["teacher"], 3 * divergence, rtol=1e-5, atol=1e-7)
 
