@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from unshaken.attacks.results import AttackResult
+from unshaken.certificates import Certified, CertifiedText
 from unshaken.evaluation.comparison import Comparison
 from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Probes, Recheck
 from unshaken.reports import FLAGS, SCHEMA_VERSION, Check, TrainingRecord
@@ -30,6 +31,8 @@ def test_every_flag_has_its_row() -> None:
         Prediction,
         Probes,
         AttackRun,
+        Certified,
+        CertifiedText,
         Recheck,
         AttackResult,
         TrainingRecord,

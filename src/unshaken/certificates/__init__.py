@@ -11,8 +11,15 @@ from unshaken.certificates.base import ALL_WORDS, Certificate, Certified, Certif
 from unshaken.certificates.deletion import Deletion
 from unshaken.certificates.masking import RanMask
 from unshaken.certificates.substitution import Safer
+from unshaken.names import from_spec
 
 CERTIFICATES: dict[str, type[Certificate]] = {kind.name: kind for kind in (Safer, RanMask, Deletion)}
+
+
+def find_certificate(given: Certificate | str) -> Certificate:
+    """A certificate from what a user gave: itself, or its specification, such as `ranmask:keep=0.2`."""
+    return from_spec("certificate", given, CERTIFICATES) if isinstance(given, str) else given
+
 
 __all__ = [
     "ALL_WORDS",
@@ -23,5 +30,6 @@ __all__ = [
     "Deletion",
     "RanMask",
     "Safer",
+    "find_certificate",
     "lower_bound",
 ]

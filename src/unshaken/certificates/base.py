@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -12,6 +13,7 @@ import numpy as np
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, random_stream
 from unshaken.names import optional
+from unshaken.proportion import Proportion
 from unshaken.substitutions.base import Substitutions
 from unshaken.victims.base import Texts, Victim
 
@@ -50,17 +52,30 @@ class CertifiedText:
 
 @dataclass(frozen=True, kw_only=True)
 class Certified:
-    """Certified accuracy of one victim: a column of its own, beside accuracies under attack and never among them."""
+    """Certified accuracy of one victim: a column of its own, beside accuracies under attack and never among them.
+
+    Attributes:
+        settings: Every setting, the numbers of samples and the chance of error among them.
+        rows: One per text, in the order of the examples.
+        asked: Texts that the model answered for it, each once.
+        seconds: What it took.
+    """
 
     certificate: str
     settings: dict[str, Any]
     victim: str
     fingerprint: str
     rows: tuple[CertifiedText, ...]
+    asked: int
+    seconds: float
 
     def accuracy(self, radius: int = ALL_WORDS) -> float:
         """The share of right answers that nobody can change by changing `radius` words."""
-        return sum(row.holds(radius) for row in self.rows) / len(self.rows)
+        return self.proved(radius).value
+
+    def proved(self, radius: int = ALL_WORDS) -> Proportion:
+        """The same with its interval, as another sample of texts would have moved it."""
+        return Proportion(hits=sum(row.holds(radius) for row in self.rows), total=len(self.rows))
 
     @property
     def clean(self) -> float:
@@ -120,16 +135,21 @@ class Certificate(ABC):
             raise UnshakenError("there are no examples to certify")
         from rich.progress import track
 
+        start = time.perf_counter()
         rows = track(examples, description=self.name, disable=not progress, transient=True)
+        found = [self._certified(victim, row) for row in rows]
         return Certified(
             certificate=self.name,
             settings=self.settings(),
             victim=victim.name,
             fingerprint=victim.fingerprint,
-            rows=tuple(self._certified(victim, row) for row in rows),
+            rows=tuple(row for row, _ in found),
+            asked=sum(asked for _, asked in found),
+            seconds=time.perf_counter() - start,
         )
 
-    def _certified(self, victim: Victim, example: Example) -> CertifiedText:
+    def _certified(self, victim: Victim, example: Example) -> tuple[CertifiedText, int]:
+        """What is proved of one text, and how many texts the model answered for it."""
         mask = str(getattr(getattr(victim, "tokenizer", None), "mask_token", None) or victim.unknown)
         stream = random_stream("\0".join(example.texts), self.seed)
         drawn = self.draw(example.texts, self.guesses + self.samples, stream, mask)
@@ -137,13 +157,14 @@ class Certificate(ABC):
         winner = int(np.bincount(answers[: self.guesses], minlength=victim.num_labels).argmax())
         share = lower_bound(int((answers[self.guesses :] == winner).sum()), self.samples, self.alpha)
         radius = self.radius(example.texts, share) if share > MAJORITY else -1
-        return CertifiedText(
+        proved = CertifiedText(
             example_id=example.id,
             label=int(example.label),
             prediction=winner if share > MAJORITY else None,
             share=share,
             radius=radius,
         )
+        return proved, len(set(drawn))
 
     def settings(self) -> dict[str, Any]:
         """Every setting as plain JSON."""

@@ -70,14 +70,11 @@ def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -
     """The certificates behind `safer,ranmask:keep=0.2,samples=2000`."""
     from dataclasses import replace
 
-    from unshaken.certificates import CERTIFICATES, Safer
+    from unshaken.certificates import Safer, find_certificate
     from unshaken.cli.evaluate import split_specs
-    from unshaken.names import from_spec
     from unshaken.substitutions import joined_substitutions
 
-    found: list[Certificate] = [
-        replace(from_spec("certificate", spec, CERTIFICATES), seed=seed) for text in specs for spec in split_specs(text)
-    ]
+    found = [replace(find_certificate(spec), seed=seed) for text in specs for spec in split_specs(text)]
     if substitutions is None:
         return found
     chosen = joined_substitutions(substitutions, allow_paths=True)
@@ -87,10 +84,6 @@ def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -
 def certified_table(data: str, found: list[Certified], radii: list[int]) -> Table:
     """Certified accuracy by the number of changed words."""
     from unshaken.console import terminal_table
+    from unshaken.reports.certified import cells, headings
 
-    headings = ("certificate", "n", "abstains", *(f"{own} words" for own in radii), "any words")
-    rows = []
-    for item in found:
-        shares = [item.abstained, *(item.accuracy(own) for own in radii), item.accuracy()]
-        rows.append((item.certificate, str(len(item.rows)), *(f"{100 * share:.1f}" for share in shares)))
-    return terminal_table(f"Certified accuracy on {data} (%)", headings, rows)
+    return terminal_table(f"Certified accuracy on {data} (%)", headings(radii), [cells(item, radii) for item in found])

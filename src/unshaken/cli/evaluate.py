@@ -46,6 +46,9 @@ def evaluate(
     calibrate: Annotated[
         bool, typer.Option(help="Attack each model again at the temperature at which its confidence is right.")
     ] = False,
+    certify: Annotated[
+        list[str] | None, typer.Option(help="Also prove accuracy, as `certify` does: safer,ranmask:keep=0.1.")
+    ] = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     max_length: options.MaxLength = None,
@@ -63,6 +66,9 @@ def evaluate(
     names = options.model_names(called, len(models), block)
     if block is not None and calibrate:
         raise UnshakenError("--calibrate fits one temperature to all examples; leave out --block")
+    if block is not None and certify:
+        raise UnshakenError("--certify keeps its proofs in one report; leave out --block")
+    from unshaken.cli.certify import parse_certificates
     from unshaken.console import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
@@ -70,6 +76,7 @@ def evaluate(
     from unshaken.victims.base import Victim
 
     attacks = parse_attacks(attack or [], substitutions)
+    certificates = parse_certificates(certify or [], substitutions, seed)
     loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
     loading["trust_remote_code"] = trust_remote_code
     shard, console = Shard.from_environment(), Console()
@@ -115,6 +122,7 @@ def evaluate(
             seed=seed,
             recheck=recheck,
             calibrate=calibrate,
+            certificates=certificates,
             progress=progress,
             shard=shard,
         )

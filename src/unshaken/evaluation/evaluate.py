@@ -17,6 +17,7 @@ from unshaken.attacks import find_attack
 from unshaken.attacks.base import Attack, AttackResults, SearchAttack
 from unshaken.attacks.shard_files import gather, remove_parts
 from unshaken.attacks.transfer import Transfer
+from unshaken.certificates import Certificate, find_certificate
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import probes
 from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers, truncated
@@ -45,6 +46,7 @@ def evaluate(
     seed: int = 0,
     recheck: int = 0,
     calibrate: Examples | bool = False,
+    certificates: Certificate | str | Sequence[Certificate | str] = (),
     progress: bool = False,
     shard: Shard = WHOLE,
 ) -> Report:
@@ -66,6 +68,9 @@ def evaluate(
         calibrate: Attack every model a second time at the temperature at which its confidence is right on these clean
             examples, or on the first set itself where True: probabilities that are all 1 hide a model from a search.
             Answers do not change, so clean accuracy does not either. The report shows both as models of their own.
+        certificates: Each proves, for every model and set, how many right answers no attack of its kind can change. The
+            report shows that apart from accuracy under attack: one is a lower bound, the other an upper one. With
+            several processes the first one certifies.
         progress: Show a progress bar for each attack.
         shard: The share of this process, where several attack together. They meet in `out`. The first waits
             for the others, repeats attacks, and returns the report; theirs is empty.
@@ -85,13 +90,15 @@ def evaluate(
         models = [twin for pair in zip(models, twins, strict=True) for twin in pair]
         names = names and [name for own in names for name in (own, f"{own}, calibrated")]
     chosen = chosen_attacks(attacks)
+    wanted = [certificates] if isinstance(certificates, Certificate | str) else certificates
+    proofs = [find_certificate(item) for item in wanted]
     folder = None if out is None else Path(out)
     if folder is None and not shard.is_whole:
         raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
     if folder is not None and (folder / REPORT_FILE).exists() and not resume:
         raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
     with contextlib.nullcontext() if folder is None else locked(folder):
-        how = (chosen, folder, resume, seed, recheck, progress, shard)
+        how = (chosen, folder, resume, seed, recheck, progress, shard, proofs)
         runs = [_Run(victim, rows, *how) for rows in sets for victim in models]
         if not shard.is_whole:  # all shares first, so that the first process waits for the others once
             for run in runs:
@@ -183,6 +190,7 @@ class _Run:
     recheck: int
     progress: bool
     shard: Shard
+    certificates: Sequence[Certificate]
     spent: dict[str, float] = field(default_factory=dict)  # seconds on the share of each attack
 
     @cached_property
@@ -217,6 +225,17 @@ class _Run:
             runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
             result = replace(result, attacks=tuple(runs[key] for key in wanted if key in runs))
             self._keep(result)
+        return self._certify(result)
+
+    def _certify(self, result: Evaluation) -> Evaluation:
+        """The certificates that are asked for; one that is there already stays. A temperature changes no answer."""
+        known = {_key(item.certificate, item.settings): item for item in result.certificates}
+        for item in () if result.model.temperature is not None else self.certificates:
+            key = _key(item.name, item.settings())
+            if key not in known:
+                known[key] = item(self.victim, self.examples, progress=self.progress)
+                result = replace(result, certificates=tuple(known.values()))
+                self._keep(result)
         return result
 
     def _finished(self) -> Evaluation | None:

@@ -185,7 +185,7 @@ def _decode_evaluation(value: Any, where: str) -> Evaluation:
     if isinstance(value, dict) and isinstance(value.get("probes"), dict):
         value = {**value, "probes": {**EARLIER, **value["probes"]}}
     if isinstance(value, dict) and isinstance(value.get("model"), dict):
-        value = {**value, "model": {"vote": None, "temperature": None, **value["model"]}}
+        value = {"certificates": [], **value, "model": {"vote": None, "temperature": None, **value["model"]}}
     bare = decode(Evaluation, {**value, "attacks": []} if isinstance(value, dict) else value, where)
     runs = decode(tuple[Any, ...], value.get("attacks"), f"{where}.attacks")
     texts = {row.id: list(row.texts) for row in bare.predictions}
@@ -212,6 +212,9 @@ def _contradictions(evaluation: Evaluation) -> Iterator[str]:
         changed = [result.adversarial for result in run.results if result.adversarial is not None]
         if any(len(texts) != columns for texts in changed):
             yield f"a result of {run.attack} has other than {columns} texts"
+    for item in evaluation.certificates:
+        if sorted(row.example_id for row in item.rows) != sorted(ids):
+            yield f"{item.certificate} is a certificate of other examples"
 
 
 def _with_texts(run: Any, texts: dict[str, list[str]], where: str) -> Any:
@@ -255,4 +258,6 @@ def _join(first: Evaluation, second: Evaluation) -> Evaluation:
         )
     known = [(run.attack, run.settings) for run in first.attacks]
     added = [run for run in second.attacks if (run.attack, run.settings) not in known]
-    return replace(first, attacks=(*first.attacks, *added))
+    proved = [(item.certificate, item.settings) for item in first.certificates]
+    new = [item for item in second.certificates if (item.certificate, item.settings) not in proved]
+    return replace(first, attacks=(*first.attacks, *added), certificates=(*first.certificates, *new))

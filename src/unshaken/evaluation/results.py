@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.certificates.base import Certified
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.proportion import Proportion
 
@@ -140,6 +141,7 @@ class Evaluation:
     seed: int
     created: str
     seconds: float  # clean answers and probes; attacks carry their own
+    certificates: tuple[Certified, ...] = ()  # lower bounds, of the majority: never among the accuracies under attack
 
     @cached_property
     def attack_names(self) -> tuple[str, ...]:

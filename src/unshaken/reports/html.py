@@ -21,6 +21,7 @@ from unshaken.pages import render
 from unshaken.proportion import Proportion
 from unshaken.reports import charts
 from unshaken.reports.browser import browser_data
+from unshaken.reports.certified import NOTE, certified_rows, headings
 from unshaken.reports.headline import headline
 from unshaken.reports.views import p_text, points, spread_cells
 
@@ -51,6 +52,7 @@ def page(report: Report) -> str:
             max(item.created for item in report.evaluations)[:10],
         ],
         tables=[_accuracy_table(report, methods) for methods in by_method(report.evaluations)],
+        certified=(("data", "model", *headings()), certified_rows(report), NOTE),
         tests=[_test(item) for item in report.comparisons],
         spreads=[spread_cells(item) for item in report.spreads],
         flags=FLAGS,

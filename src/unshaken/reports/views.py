@@ -17,6 +17,7 @@ from unshaken.evaluation.flags import FLAGS, Check
 from unshaken.evaluation.results import CLEAN, AttackRun, Evaluation
 from unshaken.pages import render_part
 from unshaken.proportion import Proportion
+from unshaken.reports.certified import NOTE, certified_rows, headings
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report
@@ -109,7 +110,20 @@ def terminal(report: Report) -> Any:
     flags = [
         line for flag in FLAGS for line in _terminal_flag(flag, [item for item in report.flags if item.flag == flag])
     ]
-    return Group(*tables, *flags)
+    return Group(*tables, *_terminal_certified(report), *flags)
+
+
+def _terminal_certified(report: Report) -> list[Any]:
+    from rich.text import Text
+
+    from unshaken.console import terminal_table
+
+    proved = certified_rows(report)
+    if not proved:
+        return []
+    rows = [(f"{model} on {data}", *rest) for data, model, *rest in proved]
+    table = terminal_table("Certified (%)", ("model", *headings()), rows, left=("certificate",))
+    return [table, Text(NOTE, style="dim")]
 
 
 def _terminal_flag(flag: str, checks: Sequence[Check]) -> list[Any]:
@@ -178,6 +192,8 @@ def markdown(report: Report) -> str:
         "by Holm."
     )
     parts += [f"- {escape(name)}: majority baseline {100 * value:.1f}" for name, value in baselines(report).items()]
+    if proved := certified_rows(report):
+        parts += ["## Certified", markdown_table(("data", "model", *headings()), proved), NOTE]
     if report.spreads:
         heading = ("method", "data", "condition", "seeds", "mean", "standard deviation", "95%", "each")
         parts += ["## Over training seeds", markdown_table(heading, [spread_cells(item) for item in report.spreads])]
