@@ -12,7 +12,7 @@ from unshaken.cli import options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unshaken.certificates import Certificate, Certified
+    from unshaken.certificates import Certified
 
 
 def certify(
@@ -45,7 +45,7 @@ def certify(
     task = options.one_task(data_or_task, task, f"certify {model}")
     options.require_files(task)
     options.require_models(model)
-    from unshaken.cli.evaluate import load_sets
+    from unshaken.cli.evaluate import load_sets, parse_certificates
     from unshaken.console import Console
     from unshaken.files import locked, write_json
     from unshaken.schema import encode
@@ -64,21 +64,6 @@ def certify(
             console.print(certified_table(name, found, radii))
             path = write_json(out / f"{name.replace('/', '-')}.certified.json", encode(found))
             console.print(f"Certificates: {path}", markup=False, soft_wrap=True)
-
-
-def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -> list[Certificate]:
-    """The certificates behind `safer,ranmask:keep=0.2,samples=2000`."""
-    from dataclasses import replace
-
-    from unshaken.certificates import Safer, find_certificate
-    from unshaken.cli.evaluate import split_specs
-    from unshaken.substitutions import joined_substitutions
-
-    found = [replace(find_certificate(spec), seed=seed) for text in specs for spec in split_specs(text)]
-    if substitutions is None:
-        return found
-    chosen = joined_substitutions(substitutions, allow_paths=True)
-    return [replace(item, substitutions=chosen) if isinstance(item, Safer) else item for item in found]
 
 
 def certified_table(data: str, found: list[Certified], radii: list[int]) -> Table:

@@ -14,6 +14,7 @@ from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.attacks.base import Attack
+    from unshaken.certificates import Certificate
     from unshaken.evaluation import Report
     from unshaken.examples import Examples
     from unshaken.substitutions import Substitutions
@@ -68,7 +69,6 @@ def evaluate(
         raise UnshakenError("--calibrate fits one temperature to all examples; leave out --block")
     if block is not None and certify:
         raise UnshakenError("--certify keeps its proofs in one report; leave out --block")
-    from unshaken.cli.certify import parse_certificates
     from unshaken.console import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
@@ -163,6 +163,20 @@ def _with_substitutions(attack: Attack, chosen: Substitutions) -> Attack:
     if isinstance(attack, Transfer):
         return replace(attack, attack=_with_substitutions(attack.attack, chosen))
     raise UnshakenError(f"--substitutions does not apply to the attack {attack.name!r}; leave one of them out")
+
+
+def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -> list[Certificate]:
+    """The certificates behind `safer,ranmask:keep=0.2,samples=2000`."""
+    from dataclasses import replace
+
+    from unshaken.certificates import Safer, find_certificate
+    from unshaken.substitutions import joined_substitutions
+
+    found = [replace(find_certificate(spec), seed=seed) for text in specs for spec in split_specs(text)]
+    if substitutions is None:
+        return found
+    chosen = joined_substitutions(substitutions, allow_paths=True)
+    return [replace(item, substitutions=chosen) if isinstance(item, Safer) else item for item in found]
 
 
 def split_specs(text: str) -> list[str]:
