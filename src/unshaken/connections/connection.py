@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from unshaken.connections.gradients import GRADIENTS, Detached, Gradient, Implicit, Phantom
 from unshaken.errors import UnshakenError
@@ -73,13 +73,10 @@ class Connection:
     def __post_init__(self) -> None:
         if isinstance(self.gradient, str):  # "phantom" reads better than Phantom() on a command line
             object.__setattr__(self, "gradient", lookup("gradient mode", self.gradient, GRADIENTS)())
-        if self.where not in ("layers", "sublayers"):
-            raise UnshakenError(f"where is {self.where!r}; {nearest(str(self.where), ['layers', 'sublayers'])}")
-        if self.form not in ("auto", "layer", "increment"):
-            raise UnshakenError(f"form is {self.form!r}; {nearest(str(self.form), ['auto', 'layer', 'increment'])}")
-        if self.inner_dropout not in (None, "shared", "resample", "off"):
-            hint = nearest(str(self.inner_dropout), ["shared", "resample", "off"])
-            raise UnshakenError(f"inner_dropout is {self.inner_dropout!r}; {hint}")
+        for name, allowed in (("where", Where), ("form", Form), ("inner_dropout", InnerDropout)):
+            value, known = getattr(self, name), get_args(allowed)
+            if value not in known and not (value is None and name == "inner_dropout"):
+                raise UnshakenError(f"{name} is {value!r}; {nearest(str(value), known)}")
         if not 0 <= self.theta <= 1:
             raise UnshakenError(f"theta is {self.theta}; it lies between 0 (explicit) and 1 (implicit)")
         if self.step <= 0:

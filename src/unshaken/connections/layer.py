@@ -210,23 +210,18 @@ class ConnectedLayer(nn.Module):
 
 def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if _argument(class_of(layer), "past_key_values", args, kwargs) is not None:
-        raise IncompatibleModelError(
-            "a connected layer cannot use a key-value cache",
-            [("the cache holds keys of a first guess, not of the solution", "call the model with use_cache=False")],
+        reason, cure = (
+            "the cache holds keys of a first guess, not of the solution",
+            "call the model with use_cache=False",
         )
-    checkpoint = getattr(layer, "_gradient_checkpointing_func", None)
-    if layer.training and getattr(layer, "gradient_checkpointing", False):
-        reentrant = getattr(checkpoint, "keywords", {}).get("use_reentrant", False)
-        if reentrant:
-            raise IncompatibleModelError(
-                "a connected layer cannot be checkpointed with use_reentrant=True",
-                [
-                    (
-                        "reentrant checkpoints cannot differentiate inside a forward pass",
-                        "gradient_checkpointing_kwargs={'use_reentrant': False}",
-                    )
-                ],
-            )
+        raise IncompatibleModelError("a connected layer cannot use a key-value cache", [(reason, cure)])
+    options = getattr(getattr(layer, "_gradient_checkpointing_func", None), "keywords", {})
+    if layer.training and getattr(layer, "gradient_checkpointing", False) and options.get("use_reentrant", False):
+        reason = "reentrant checkpoints cannot differentiate inside a forward pass"
+        cure = "gradient_checkpointing_kwargs={'use_reentrant': False}"
+        raise IncompatibleModelError(
+            "a connected layer cannot be checkpointed with use_reentrant=True", [(reason, cure)]
+        )
 
 
 def part_label(layer: str, part: str) -> str:

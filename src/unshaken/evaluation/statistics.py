@@ -32,6 +32,10 @@ class Interval:
     method: str  # "wilson", "bootstrap", "student-t" or "crossed"
     p_value: float | None = None  # two-sided, of an estimate of zero; of "crossed" alone
 
+    def __str__(self) -> str:
+        """A share in per cent; what lies outside 0 to 100 is nobody's share."""
+        return f"{100 * self.estimate:.1f} [{100 * max(0.0, self.low):.1f}, {100 * min(1.0, self.high):.1f}]"
+
 
 @dataclass(frozen=True, kw_only=True)
 class McNemar:

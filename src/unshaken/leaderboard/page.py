@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.evaluation.flags import FLAGS
-from unshaken.evaluation.statistics import Interval
 from unshaken.files import write_text
 from unshaken.leaderboard.entry import Entry
 from unshaken.leaderboard.ranking import SEEDS_TO_BE_RANKED, Ranked, rank
@@ -46,13 +45,12 @@ def _row(one: Ranked) -> dict[str, Any]:
     entry = one.entry
     raised = sorted({flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "raised"})
     unknown = sorted({flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "unknown"})
-    attacks = {name: entry.share(name) for name in entry.models[0].held}
     return {
         "rank": "" if one.rank is None else f"{one.rank}{' (tied)' if one.tied else ''}",
         "place": 10**6 if one.rank is None else one.rank,
         "name": entry.name,
-        "clean": _shown(one.clean),
-        "worst": _shown(one.worst),
+        "clean": str(one.clean),
+        "worst": str(one.worst),
         "worst_value": one.worst.estimate,
         "clean_value": one.clean.estimate,
         "seeds": len(entry.models),
@@ -60,14 +58,10 @@ def _row(one: Ranked) -> dict[str, Any]:
         "raised": raised,
         "unknown": unknown,
         "breaks": one.breaks,
-        "attacks": {name: _shown(share) for name, share in attacks.items()},
+        "attacks": {name: str(entry.share(name)) for name in entry.models[0].held},
         "evidence": sorted({tuple(flag) for model in entry.models for flag in model.flags}),
         "weights": [model.weights for model in entry.models],
         "recipe": entry.recipe,
         "code": " ".join(entry.code.values()),
         "created": entry.created,
     }
-
-
-def _shown(share: Interval) -> str:
-    return f"{100 * share.estimate:.1f} [{100 * max(0.0, share.low):.1f}, {100 * min(1.0, share.high):.1f}]"

@@ -92,20 +92,15 @@ def fine_tune(plan: Plan) -> FineTuned:
         connect(model, plan.connection)
     if plan.smoothing is not None:
         model, tokenizer = smooth(model, tokenizer, plan.smoothing, texts=plan.train, reader=reader)
-    has_validation = plan.validation is not None
-    chosen = _schedule(plan, model)
-    defaults: dict[str, Any] = {"report_to": "none", "logging_steps": 50}
-    defaults |= chosen
-    if not has_validation:
+    defaults: dict[str, Any] = {"report_to": "none", "logging_steps": 50, **_schedule(plan, model)}
+    if plan.validation is None:
         defaults |= {"eval_strategy": "no", "load_best_model_at_end": False}
     if plan.selection_attack is not None:
         defaults |= {"metric_for_best_model": "eval_accuracy_under_attack", "greater_is_better": True}
     on_step = plan.on_step or (None if sys.stderr.isatty() else StepLines())
-    shown = {"disable_tqdm": on_step is not None}
+    shown = {"disable_tqdm": on_step is not None, **defaults, **plan.arguments}
     try:
-        arguments = RobustTrainingArguments(
-            str(plan.out / "checkpoints"), seed=plan.seed, **{**shown, **defaults, **plan.arguments}
-        )
+        arguments = RobustTrainingArguments(str(plan.out / "checkpoints"), seed=plan.seed, **shown)
     except UnshakenError:
         raise
     except ValueError as error:  # settings that exclude each other, or that this machine cannot do
