@@ -27,11 +27,17 @@ NEW = {
     *(f"cli/{name}.py" for name in ("augment", "certify", "cite", "detect", "harden", "large", "leaderboard")),
     *(f"cli/{name}.py" for name in ("play", "scan")),
     *(f"connections/{name}.py" for name in ("graphs", "quality", "sublayers")),
-    *("defences/temperature.py", "evaluation/blocks.py", "evaluation/citations.py", "evaluation/forecast.py"),
+    *(
+        "defences/temperature.py",
+        "evaluation/blocks.py",
+        "evaluation/citations.py",
+        "evaluation/forecast.py",
+        "evaluation/outlook.py",
+    ),
     *("reports/headline.py", "substitutions/disguises.py", "substitutions/joined.py", "substitutions/reach.py"),
     *("tasks/tables.py", "training/defaults.py", "training/hardening.py", "training/step_lines.py", "truncation.py"),
     *(f"victims/{name}.py" for name in ("answers", "averaged", "bare_encoder", "calibrated", "http", "onnx")),
-    *(f"victims/{name}.py" for name in ("reading", "vote", "wrapper")),
+    *(f"victims/{name}.py" for name in ("alone", "reading", "vote", "wrapper")),
     *("wordings/memory.py", "wordings/windows.py"),
 }  # what the wheel could not do before
 
