@@ -258,6 +258,16 @@ def test_r3f_is_its_official_loss(model: Any, noise: Any, shared: bool, detached
     assert_same(model, parts["task"] + parts["consistency"], expected, found, twin)
 
 
+@pytest.mark.parametrize(("noise", "spread"), [("uniform", 0.05 / 3**0.5), ("normal", 0.05)])
+def test_noise_of_r3f_lies_around_nothing(noise: Any, spread: float) -> None:
+    """A model that normalises its embeddings would not show a shift of all of them."""
+    torch.manual_seed(0)
+    drawn = R3F(eps=0.05, noise=noise)._draw(torch.zeros(100, 100, dtype=torch.float64))
+    assert float(drawn.mean()) == pytest.approx(0, abs=0.002)
+    assert float(drawn.std()) == pytest.approx(spread, rel=0.03)
+    assert noise == "normal" or 0.0499 < float(drawn.max()) < 0.05
+
+
 def test_r4f_trains_a_head_of_spectral_norm_one(model: Any) -> None:
     step = tiny_step(model)
     keys = list(model.state_dict())

@@ -38,9 +38,10 @@ def literal_info_nce(network: nn.Sequential, local: Tensor, whole: Tensor) -> Te
     return positive - (torch.stack(rows).mean() - math.log(n))
 
 
-def test_it_is_its_official_step() -> None:
+@pytest.mark.parametrize("passes", [1, 3])
+def test_it_is_its_official_step(passes: int) -> None:
     model = tiny_model()
-    step, passes = tiny_step(model), 3
+    step = tiny_step(model)
     defence = InfoBERT(steps=passes, adv_lr=0.2, init_magnitude=0.5, beta=0.3, alpha=0.4)
     ready(defence, model)
     moved(defence.critic)

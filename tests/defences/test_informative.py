@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from unshaken.defences import InformativeTerm, Standard
+from unshaken.defences.features import choose_feature
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 
@@ -186,6 +187,16 @@ def test_auto_takes_the_feature_that_the_checkpoint_holds(
     named = ready(InformativeTerm(on="clean", feature=chosen), model)
     named.load_state_dict(term.state_dict())
     torch.testing.assert_close(run(term, tiny_step(model))[0], run(named, tiny_step(model))[0])
+
+
+def test_a_note_that_cannot_be_read_or_fetched_is_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = saved(tmp_path)
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{")
+    assert choose_feature(model.base_model)[0] == "pooled"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    model.config._name_or_path = "nobody/has-this"
+    assert choose_feature(model.base_model)[0] == "pooled"
 
 
 def test_a_random_pooler_is_warned_of(tmp_path: Path) -> None:

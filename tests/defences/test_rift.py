@@ -85,6 +85,8 @@ def test_presets_hold_the_papers_values() -> None:
     assert values(RIFT.imdb()) == (0.1, 10)
     assert values(RIFT.snli()) == (0.7, 5)
     assert RIFT.snli().parts[0].columns == (1,)
+    fast = RIFT.fast().parts[0]
+    assert (values(RIFT.fast()), fast.steps, fast.objective, fast.warm_start) == ((0.1, 4), 3, "ce", True)
     assert RIFT.fast().passes().cost < RIFT().passes().cost / 2
 
 

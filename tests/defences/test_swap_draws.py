@@ -56,6 +56,20 @@ def test_a_gain_lies_where_checkpoints_of_before_have_it() -> None:
     assert (first.tolist(), owner.tolist()) == ([0, 2, 4, 6], [0, 0, 1, 1])
 
 
+def test_each_swap_of_each_place_gets_its_own_gain() -> None:
+    """Two places, several substitutes: a third of the way to what its variants lost above their text's mean."""
+    defence = made(substitutions=MORE, greed=0.5)
+    example = Example(id="a", texts=("good bad",), label=1)
+    defence.remember([example], np.array([[3, 1], [0, 2], [2, 2]]), torch.tensor([[6.0], [0.0], [3.0]]))
+    first, _, entries = defence._entries([example])
+    assert first.tolist() == [0, 4]
+    found = defence.gains[entries.astype(np.int64)].tolist()
+    # good great poor awful, bad end plot: the means of 3, -3 and 0 over the variants that made the swap
+    seen = [0, 0, 0.3 * 0.0, 0.3 * 3.0, 0, 0.3 * 3.0, (1 - 0.7**2) * -1.5]
+    assert found == pytest.approx(seen)
+    assert defence.gains.count_nonzero() == 3
+
+
 def test_memories_have_the_size_they_are_said_to_have() -> None:
     defence = made(substitutions=GOOD, greed=0.5, recall=0.5)
     assert (defence.gains.nbytes, defence.worst.nbytes) == (2**20, 2**23)

@@ -231,6 +231,7 @@ def test_a_second_run_says_that_the_first_still_swaps_weights(defence: Any) -> N
         lambda: PTWD(weight=0),
         lambda: PTWD(form="l1"),
         lambda: PTWD(decoupled=True),
+        lambda: PTWD(decoupled=True, form="l2_squared", weight=1.5),
         lambda: Mixout(p=1),
         lambda: Mixout(granularity="row"),
     ],
