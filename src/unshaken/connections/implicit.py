@@ -169,7 +169,8 @@ class _ApplyInverse(torch.autograd.Function):
         operator = ctx.operator
         # Defences run backward in the middle of a step, where autocast would round the solver's own products.
         with torch.autocast(v.device.type, enabled=False):
-            # Nobody could run a backward pass again: a solve that diverges leaves its best iterate, unseen.
+            # Nobody could run a backward pass again, so nobody looks whether it diverged: an example that ran away
+            # gets the start v of a course, which is the plain gradient, and of other solves the best iterate.
             with torch.no_grad(), looking_later():
                 image = operator.image()
                 u = operator.solve(image, v.detach())
