@@ -75,6 +75,9 @@ def test_recipes_say_what_to_install():
         done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
         assert done.returncode == 2
         assert "pip install ./experiments" in complaint(done.stderr)
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True)
+    assert "reproduce" in done.stdout
+    assert "..." not in done.stdout.partition("Commands:")[2]  # every line is whole
 
 
 def test_help_names_every_command(monkeypatch, capsys):

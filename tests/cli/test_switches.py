@@ -30,6 +30,23 @@ def test_data_come_after_the_command_and_seeds_side_by_side(unshaken, tiny, revi
     assert code == 0, err
 
 
+def test_harden_chooses_rate_and_epochs_as_train_does(unshaken, tiny, reviews, tmp_path, monkeypatch):
+    """With few rows three epochs would end at the majority; what is given is taken."""
+    plans = []
+
+    def noted(plan):
+        plans.append(plan.arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unshaken.training.hardening.fine_tune", noted)
+    for words in ([], ["--epochs", 2, "--learning-rate", 3e-5, "--device", "cpu"]):
+        unshaken("harden", reviews, "--model", tiny, *words, "--out", tmp_path / str(len(words)))
+    left_open, given = plans
+    assert not {"num_train_epochs", "learning_rate"} & left_open.keys()
+    assert not left_open["use_cpu"]
+    assert (given["num_train_epochs"], given["learning_rate"], given["use_cpu"]) == (2, 3e-5, True)
+
+
 def test_fractions_for_labels_are_asked_about(refused, unshaken, tiny, tmp_path, write_rows):
     data = write_rows(tmp_path / "stars.csv", ("text", "label"), *((f"film {n}", f"{n / 10}") for n in range(20)))
     line = refused("train", data, "--model", tiny, "--cpu", "--out", tmp_path / "run")
@@ -72,7 +89,7 @@ def test_graphs_reach_the_trainer(unshaken, tiny, reviews, tmp_path, monkeypatch
     [
         ((), ["attacks", "tasks", "searches for a text", "training objectives"]),
         (("tasks",), ["67,349", "negative, positive", "hub nyu-mll/glue"]),
-        (("attacks", "genetic"), ["population", "generations", "60"]),
+        (("attacks", "genetic"), ["population", "generations", "60", "WordNet(", "Untargeted("]),
         (("defences", "swap"), ["variants", "beta", "5.0"]),
     ],
 )
@@ -81,6 +98,41 @@ def test_lists(unshaken, words, said):
     assert code == 0, err
     for word in said:
         assert word in text
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        ("attack", "unshaken attack [OPTIONS] MODEL [DATA]"),
+        ("evaluate", "unshaken evaluate [OPTIONS] MODELS... [DATA]"),
+        ("scan", "unshaken scan [OPTIONS] [MODEL] DATA"),
+        ("harden", "unshaken harden [OPTIONS] DATA"),
+        ("play", "unshaken play [OPTIONS] MODELS..."),
+        ("list", "unshaken list [OPTIONS] [KIND] [NAME]"),
+        ("leaderboard submit", "unshaken leaderboard submit [OPTIONS] ENTRY BOARD"),
+    ],
+)
+def test_usage_is_what_one_types(unshaken, words, usage):
+    code, text, err = unshaken(*words.split(), "--help")
+    assert code == 0, err
+    assert text.splitlines()[0].endswith(usage)
+
+
+def test_every_line_of_the_leaderboard_is_whole(unshaken):
+    _, text, _ = unshaken("leaderboard", "--help")
+    assert "verify" in text
+    assert "..." not in text.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("name", ["train", "harden", "attack", "evaluate", "certify", "detect", "scan", "play"])
+def test_every_command_that_asks_a_model_takes_a_device(unshaken, name):
+    _, text, _ = unshaken(name, "--help")
+    assert "--device" in text
+    assert "--dtype" in text or name in ("train", "harden")  # which train in float32, or --bf16
+
+
+def test_a_scan_of_nothing_says_what_is_missing(refused):
+    assert "'reviews.csv' is less than needed: unshaken scan MODEL DATA" in refused("scan", "reviews.csv")
 
 
 def test_a_name_in_a_list_that_is_not_there(refused):

@@ -13,6 +13,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.smoothing import smoothing_of
 from unshaken.substitutions import Dictionary, WordNet
+from unshaken.training.hardening import _rows
 
 WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
 
@@ -45,6 +46,28 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     raised = {check.flag for check in found.report.flags if "hardened" in check.subject}
     assert "knows-this-source" in raised
     assert (tmp_path / "out" / "report.json").is_file()
+
+
+def test_takes_what_people_have(tmp_path: Path, bert: Any) -> None:
+    """A model in memory and a file: a fifth of the rows is kept for the report, and both come back."""
+    model, tokenizer = bert
+    table = tmp_path / "reviews.csv"
+    table.write_text("text,label\n" + "".join(f"{row.texts[0]},{('bad', 'good')[row.label]}\n" for row in rows(20)))
+    arguments = {"max_steps": 1, "save_strategy": "no", "use_cpu": True, "max_length": 32, "disable_tqdm": True}
+    small: dict[str, Any] = {"substitutions": (WORDS,), "attacked": 1, "variants": 2, "arguments": arguments}
+    with pytest.raises(UnshakenError, match="tokenizer=tokenizer"):
+        unshaken.harden(model.float(), table, out=tmp_path / "out", **small)
+    found = unshaken.harden(model.float(), table, out=tmp_path / "out", tokenizer=tokenizer, **small)
+    assert [len(item.predictions) for item in found.report.evaluations if item.data.name == "held out"] == [4, 4]
+    assert len(found.report.comparisons) == 1  # of the clean answers: one attacked text has no spread
+    assert found.report.save(tmp_path / "report.html").is_file()
+    assert found.model.config.id2label == {0: "bad", 1: "good"}
+    assert found.tokenizer.get_vocab() == found.victim.tokenizer.get_vocab()
+    assert found.victim.reader is not None
+    rest = rows(20)
+    train, test = _rows(rest, None, 0)
+    assert (len(train), len(test)) == (16, 4)
+    assert {row.id for row in train} | {row.id for row in test} == {row.id for row in rest}
 
 
 def test_a_stopped_run_goes_on(tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:

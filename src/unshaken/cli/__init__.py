@@ -24,6 +24,7 @@ from unshaken.cli.report import report
 from unshaken.cli.reproduce import add_reproduce
 from unshaken.cli.scan import scan
 from unshaken.cli.train import train
+from unshaken.cli.usage import Command
 from unshaken.display import guard_terminal, note
 from unshaken.errors import UnshakenError
 
@@ -38,9 +39,9 @@ app = typer.Typer(
 
 
 for command in (demo, harden, train, attack, augment, evaluate, certify, detect, scan, play, report, cite, doctor):
-    app.command()(command)
+    app.command(cls=Command)(command)
 add_reproduce(app)
-app.command(name="list")(list_names)
+app.command(name="list", cls=Command)(list_names)
 app.add_typer(leaderboard)
 
 

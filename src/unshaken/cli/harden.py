@@ -12,7 +12,9 @@ from unshaken.errors import UnshakenError
 
 
 def harden(
-    file: Annotated[str, typer.Argument(help="A CSV, TSV, JSONL or Parquet file of labelled texts, or a task.")],
+    file: Annotated[
+        str, typer.Argument(metavar="DATA", help="A CSV, TSV, JSONL or Parquet file of labelled texts, or a task.")
+    ],
     model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
     out: Annotated[Path, typer.Option(help="Folder for both models and the report.")] = Path("out/hardened"),
     data: Annotated[Path | None, typer.Option(help="Folder with a task's files.")] = None,
@@ -22,15 +24,18 @@ def harden(
         str, typer.Option(help="What words may be swapped: wordnet:limit=8,dictionary:FILE.")
     ] = "wordnet:limit=8",
     hops: Annotated[int, typer.Option(min=1, help="How far the vocabulary is smoothed.")] = 2,
-    epochs: Annotated[float, typer.Option(min=0)] = 3.0,
-    learning_rate: Annotated[float, typer.Option(min=0)] = 1e-4,
-    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    epochs: Annotated[float | None, typer.Option(min=0, help="Chosen from the rows if none is given.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0, help="Chosen from the model's size if none is given.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1)] = 16,
     max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
     limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, chosen by id.")] = None,
     attacked: Annotated[int, typer.Option(min=1, help="Held-out examples that are attacked.")] = 100,
     seed: Annotated[int, typer.Option()] = 0,
     resume: options.Resume = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present.")] = False,
+    cpu: options.Cpu = False,
+    device: options.Device = None,
 ) -> None:
     """Fine-tune a model that holds; compare it with a plain one.
 
@@ -40,6 +45,7 @@ def harden(
     options.require_files(file)
     from unshaken.console import Console
     from unshaken.files import locked
+    from unshaken.processes import own_device
     from unshaken.reports.model_card import save_model_card
     from unshaken.substitutions import parse_substitutions
     from unshaken.tasks import load_task
@@ -48,12 +54,14 @@ def harden(
     if (out / "report.json").exists() and not resume:
         raise UnshakenError(f"{out} holds an earlier report; remove it or name another folder with --out")
     loaded = load_task(file, data=data, seed=seed, text_columns=text_column or None, label_column=label_column)
-    train = loaded.require("train")
-    test = loaded.test if loaded.test is not None else loaded.require("validation")
+    if limit is not None:
+        loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))
     console = Console()
+    if device is not None:
+        cpu = own_device(device) == "cpu"
     arguments = {
-        "num_train_epochs": epochs,
-        "learning_rate": learning_rate,
+        **({} if epochs is None else {"num_train_epochs": epochs}),
+        **({} if learning_rate is None else {"learning_rate": learning_rate}),
         "per_device_train_batch_size": batch_size,
         "max_length": max_length,
         "save_strategy": "epoch",  # for --resume
@@ -65,8 +73,7 @@ def harden(
     with locked(out):
         found = run(
             model,
-            train if limit is None else train.sample(limit, seed),
-            test,
+            loaded,
             out=out,
             substitutions=parse_substitutions(substitutions),
             hops=hops,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unshaken.cli.usage import Command
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ File = Annotated[Path, typer.Argument(help="An entry's file.", exists=True, dir_
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the first GPU if none is given.")]
 
 
-@leaderboard.command()
+@leaderboard.command(cls=Command)
 def score(
     models: Models,
     track: Annotated[str, typer.Option(help="ENCODER/THREAT/TASK, such as minilm/known/sst2.")],
@@ -48,7 +49,10 @@ def score(
     resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
     device: Device = None,
 ) -> None:
-    """Run a track's whole suite on a method's models and write the entry to OUT/entry.json."""
+    """Attack a method's models with a track's whole suite.
+
+    The entry for the board is written to OUT/entry.json.
+    """
     from unshaken.console import Console
     from unshaken.files import write_json
     from unshaken.leaderboard import Track, score
@@ -75,7 +79,7 @@ def score(
     console.print(f"Entry: {path}", markup=False)
 
 
-@leaderboard.command()
+@leaderboard.command(cls=Command)
 def submit(entry: File, board: Annotated[Path, typer.Argument(help="Folder of the board's entries.")]) -> None:
     """Add a scored entry to a board. Entries are never written over."""
     from unshaken.console import Console
@@ -84,7 +88,7 @@ def submit(entry: File, board: Annotated[Path, typer.Argument(help="Folder of th
     Console().print(f"Entry: {submit(read_entry(entry), board)}", markup=False)
 
 
-@leaderboard.command()
+@leaderboard.command(cls=Command)
 def verify(
     entry: File,
     data: Data = None,
@@ -95,7 +99,10 @@ def verify(
     seed: Annotated[int, typer.Option(help="Chooses the examples; take one that the entry cannot know.")] = 0,
     device: Device = None,
 ) -> None:
-    """Attack a part again, and refuse claims outside the interval of what comes out (exit code 1)."""
+    """Attack a part of an entry again, and check its claims.
+
+    Refused, with exit code 1, are claims outside the interval of what comes out.
+    """
     from unshaken.console import Console
     from unshaken.leaderboard import read_entry, verify
 
@@ -111,7 +118,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@leaderboard.command(name="break")
+@leaderboard.command(name="break", cls=Command)
 def break_entry(
     entry: File,
     example: Annotated[str, typer.Option(help="Id of the example.")],
@@ -121,7 +128,10 @@ def break_entry(
     substitutions: Words = "wordnet",
     device: Device = None,
 ) -> None:
-    """Check a text that fools an entry by one forward pass, and put it on record."""
+    """Check a text that fools an entry, and put it on record.
+
+    One forward pass tells whether it does.
+    """
     from dataclasses import asdict
 
     from unshaken.console import Console
@@ -134,7 +144,7 @@ def break_entry(
     Console().print(f"Broken; on record in {append_break(entry, asdict(found))}", markup=False)
 
 
-@leaderboard.command()
+@leaderboard.command(cls=Command)
 def build(
     board: Annotated[Path, typer.Argument(help="Folder of entries.", exists=True, file_okay=False)],
     out: Annotated[Path, typer.Option(help="The page.")] = Path("out/leaderboard.html"),

@@ -69,11 +69,12 @@ def _options(value: Any) -> list[tuple[str, str]]:
 
     if is_dataclass(value) and not isinstance(value, type):
         return [(item.name, str(getattr(value, item.name))) for item in fields(value)]
+    made = {item.name: item.default_factory for item in fields(value)} if is_dataclass(value) else {}
     found = []
     for option in inspect.signature(value).parameters.values() if callable(value) else ():
         if option.kind in (option.KEYWORD_ONLY, option.POSITIONAL_OR_KEYWORD):
-            default = "needed" if option.default is option.empty else repr(option.default)
-            found.append((option.name, "made when it is used" if "factory" in default else default))
+            default = made[option.name]() if callable(made.get(option.name)) else option.default
+            found.append((option.name, "needed" if default is option.empty else repr(default)))
     return found
 
 

@@ -17,6 +17,7 @@ ENCODER = "minilm"  # the model of the demo extra, which is trained and not atta
 DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of tasks.readers.FORMATS
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU if none is given.")]
+Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present; same as --device cpu.")]
 Dtype = Annotated[str | None, typer.Option(help="float32 if none is given; bfloat16 is faster on a GPU.")]
 MaxLength = Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's own if not given.")]
 TrustRemoteCode = Annotated[

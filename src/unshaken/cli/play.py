@@ -16,6 +16,7 @@ def play(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
     device: options.Device = None,
+    dtype: options.Dtype = None,
 ) -> None:
     """Watch an attack change your sentence, in the browser.
 
@@ -29,7 +30,7 @@ def play(
     from unshaken.victims.base import Victim
 
     console = Console()
-    given = {"device": device} if device else {}
+    given = {key: value for key, value in (("device", device), ("dtype", dtype)) if value}
     with Playground({name: Victim.of(name, **given) for name in models}, port=port) as ground:
         console.print(f"{ground.url}\nCtrl-C ends it.", markup=False, soft_wrap=True)
         if browser:

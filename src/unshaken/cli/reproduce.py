@@ -27,5 +27,8 @@ def add_reproduce(app: typer.Typer) -> None:
 
     @app.command(name="reproduce", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
     def missing() -> None:
-        """Run the papers' tables again (needs `pip install ./experiments`)."""
+        """Run the papers' tables again (a package of its own).
+
+        Install it first: `pip install ./experiments` in a checkout.
+        """
         require_experiments()

@@ -50,6 +50,7 @@ def scan(
     out: options.Results = Path("out/scan"),
     seed: Annotated[int, typer.Option(help="Seed of the sample of examples.")] = 0,
     device: options.Device = None,
+    dtype: options.Dtype = None,
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
@@ -71,7 +72,7 @@ def scan(
         given |= {"request": request, "answer": answer, "rate": rate, "cache": out / "answers.jsonl"}
         out.mkdir(parents=True, exist_ok=True)
     elif victim is None and not str(model).endswith(".onnx"):
-        given = {"device": device, "max_length": max_length, "trust_remote_code": trust_remote_code}
+        given = {"device": device, "dtype": dtype, "max_length": max_length, "trust_remote_code": trust_remote_code}
     target = load_victim(victim, **given) if victim else Victim.of(model, **given)
     console = Console()
     chosen = [name for text in family or () for name in text.split(",")] or None
@@ -108,7 +109,7 @@ def _model_and_data(words: list[str], victim: str | None) -> tuple[str | None, s
     wanted = 1 if victim else 2
     if len(words) != wanted:
         form = "unshaken scan --victim module:function DATA" if victim else "unshaken scan MODEL DATA"
-        raise UnshakenError(f"{len(words)} words given; the command is {form}")
+        raise UnshakenError(f"{' '.join(words)!r} is {'less' if len(words) < wanted else 'more'} than needed: {form}")
     return (None, words[0]) if victim else (words[0], words[1])
 
 

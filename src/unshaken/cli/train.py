@@ -87,9 +87,7 @@ def train(
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
-    cpu: Annotated[
-        bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present; same as --device cpu.")
-    ] = False,
+    cpu: options.Cpu = False,
     device: options.Device = None,
 ) -> None:
     """Fine-tune a classifier with the methods you choose.

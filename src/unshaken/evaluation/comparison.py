@@ -102,12 +102,13 @@ def _against(
 def _each_against(
     reference: Evaluation, evaluations: Sequence[Evaluation], names: Mapping[str, str], seed: int
 ) -> list[Comparison]:
-    return [
+    pairs = (
         _pair(reference, evaluation, condition, names, seed)
         for evaluation in evaluations
         for condition in reference.conditions
         if _same_condition(reference, evaluation, condition)
-    ]
+    )
+    return [pair for pair in pairs if pair is not None]
 
 
 def _by_seed(evaluations: Sequence[Evaluation]) -> dict[int, Evaluation]:
@@ -134,9 +135,12 @@ def _same_condition(reference: Evaluation, evaluation: Evaluation, condition: st
 
 def _pair(
     reference: Evaluation, evaluation: Evaluation, condition: str, names: Mapping[str, str], seed: int
-) -> Comparison:
+) -> Comparison | None:
+    """One model against another. None of a single example that both answered: it has no spread."""
     first, second = reference.held(condition), evaluation.held(condition)
     shared = [key for key in first if key in second]
+    if len(shared) < 2:
+        return None
     before, after = [first[key] for key in shared], [second[key] for key in shared]
     test = mcnemar(before, after)
     difference = paired_bootstrap(after, before, seed=seed).difference

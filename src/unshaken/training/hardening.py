@@ -4,36 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unshaken.attacks import PWWS, Attack, Genetic
 from unshaken.defences import SWAP
+from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate, merge
 from unshaken.examples import Examples
 from unshaken.smoothing import Smoothing
 from unshaken.substitutions import All, Substitutions, Typos, WordNet
+from unshaken.tasks import TaskData, load_task
+from unshaken.tasks.sampling import stratified_split
 from unshaken.training.fine_tuning import MINILM, FineTuned, Plan, fine_tune
 from unshaken.victims import Victim
+from unshaken.victims.hugging_face import ModelVictim
 
 READER = "all"
+HELD_OUT = 0.2  # of the rows, to report on, if there are no others
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardened:
-    """Two trained models, and how they fare."""
+    """Two trained models, and how they fare; `model`, `tokenizer` and `victim` are the hardened one."""
 
     plain: FineTuned
     hardened: FineTuned
     report: Report
 
+    @cached_property
+    def victim(self) -> ModelVictim:
+        """The hardened model with its tokenizer and reader, ready to answer and to be attacked."""
+        return Victim.from_pretrained(str(self.hardened.folder))
+
+    @property
+    def model(self) -> Any:
+        return self.victim.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.victim.tokenizer
+
 
 def harden(
-    model: str,
-    train: Examples,
-    test: Examples,
+    model: Any,
+    data: Any,
+    test: Examples | None = None,
     *,
-    out: Path | str,
+    out: Path | str = "out/hardened",
+    tokenizer: Any = None,
     validation: Examples | None = None,
     substitutions: Sequence[Substitutions] = (),
     hops: int = 2,
@@ -49,10 +69,11 @@ def harden(
     holds best against the sets it knows; the report says which those are.
 
     Args:
-        model: Folder or hub name; "minilm" is the one of the demo extra.
-        train: Training rows.
-        test: Rows to report on, never trained on.
+        model: Folder or hub name; "minilm" is the one of the demo extra. Or a model of transformers, with `tokenizer`.
+        data: Training rows, or anything that `load_task` takes or returns: a task, a file, a DataFrame, a data set.
+        test: Rows to report on, never trained on; those of `data` if not given, or a fifth of its rows.
         out: Folder for both models and the report.
+        tokenizer: Of a model that is not given by name.
         validation: Rows that select the epoch, if any.
         substitutions: What words may be swapped; WordNet (8 synonyms per word) if none is given.
         hops: How far the vocabulary is smoothed.
@@ -63,9 +84,12 @@ def harden(
         resume: Continue what `out` holds: from the last checkpoints and the examples that are attacked already.
 
     Example:
-        >>> found = unshaken.harden("minilm", data.train, data.test, out="out/hardened")
+        >>> found = unshaken.harden("minilm", "reviews.csv", out="out/hardened")
         >>> found.report.save("out/hardened/report.html")
+        >>> found.model, found.tokenizer
     """
+    train, test = _rows(data, test, seed)
+    model = _by_name(model, tokenizer, Path(out))
     out, sets = Path(out), tuple(substitutions) or (WordNet(limit=8),)
     source = sets[0] if len(sets) == 1 else All(sets)
     shared: dict[str, Any] = {
@@ -87,10 +111,12 @@ def harden(
             defence=SWAP(substitutions=source, variants=variants),
         )
     )
-    length = (arguments or {}).get("max_length")
-    victims = {
-        run.record.method: Victim.from_pretrained(str(run.folder), max_length=length) for run in (plain, hardened)
+    given = arguments or {}
+    loading: dict[str, Any] = {
+        "max_length": given.get("max_length"),
+        "device": "cpu" if given.get("use_cpu") else None,
     }
+    victims = {run.record.method: Victim.from_pretrained(str(run.folder), **loading) for run in (plain, hardened)}
     everything = All((*sets, Typos()))
     attacks: list[Attack] = [
         PWWS(substitutions=everything, scoring="margin"),
@@ -102,3 +128,24 @@ def harden(
     report = merge([clean, robust])
     report.save(out / "report.json")
     return Hardened(plain=plain, hardened=hardened, report=report)
+
+
+def _rows(data: Any, test: Examples | None, seed: int) -> tuple[Examples, Examples]:
+    """What to train on, and what to report on."""
+    if isinstance(data, Examples):
+        return (data, test) if test is not None else stratified_split(data, HELD_OUT, seed)
+    loaded = data if isinstance(data, TaskData) else load_task(data, seed=seed)
+    if test is None:
+        test = loaded.test if loaded.test is not None else loaded.require("validation")
+    return loaded.require("train"), test
+
+
+def _by_name(model: Any, tokenizer: Any, out: Path) -> str:
+    """A folder or name to load from, twice: once for each training run."""
+    if isinstance(model, str | Path):
+        return str(model)
+    if tokenizer is None:
+        raise UnshakenError("a model in memory needs its tokenizer: harden(model, data, tokenizer=tokenizer)")
+    for part in (model, tokenizer):
+        part.save_pretrained(out / "start")
+    return str(out / "start")
