@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from unshaken import Examples, Victim
 from unshaken.errors import UnshakenError
 from unshaken.scanning import Detector, ScanResult, families, scan
+from unshaken.scanning.formats import cells, page
 
 BAD = ["free money now", "win free money today", "money for free", "free prizes and money"]
 FINE = ["see you at lunch", "the meeting moved to noon", "thanks for the report"]
@@ -120,6 +121,17 @@ def test_the_threshold_decides_what_is_found() -> None:
         scan(guard(naive_guard), EXAMPLES, protect="span")
     with pytest.raises(UnshakenError, match="no text of the protected class"):
         scan(guard(naive_guard), EXAMPLES[4:], protect="spam")
+
+
+def test_a_guard_that_catches_nothing_keeps_nothing() -> None:
+    """0 of 0 is no 100%: such a guard must not pass `--fail-under`."""
+    blind = guard(lambda texts: [[0.9, 0.1]] * len(texts))
+    result = scan(blind, EXAMPLES, protect="spam", families=["typos", "spacing"])
+    assert "0 of 4 spam texts are caught" in result.sentence()
+    assert "100%" not in result.sentence()
+    assert [family.name for family in result.failures(1)] == ["typos", "spacing"]
+    assert {row[1] for row in map(cells, result.families)} == {"-"}
+    assert ">100%" not in page(result)
 
 
 def test_without_a_protected_class_every_right_answer_counts() -> None:

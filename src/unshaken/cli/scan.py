@@ -79,6 +79,8 @@ def scan(
     sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
     if reader is not None:
         target = _with_reader(target, reader)
+    if chosen is None and masked_lm is None:
+        console.print("masked-lm is left out: it needs a model (--masked-lm)", style="dim", markup=False)
     failed: list[str] = []
     for name, examples in sets.items():
         result = run(

@@ -28,7 +28,7 @@ def shown(text: str) -> str:
 def cells(family: FamilyResult) -> tuple[str, ...]:
     search = f"{family.found}/{family.searched}" if family.searched else "-"
     alarms = f"{family.alarms_before} → {family.alarms_after}/{family.harmless}" if family.harmless else "-"
-    fixed, kept = f"{family.kept_fixed}/{family.total}", f"{family.kept_share:.0%}"
+    fixed, kept = f"{family.kept_fixed}/{family.total}", f"{family.kept_share:.0%}" if family.total else "-"
     return (family.name, kept, fixed, search, alarms, str(family.queries), f"{family.seconds:.1f}")
 
 

@@ -67,8 +67,8 @@ class FamilyResult:
 
     @property
     def fixed_share(self) -> float:
-        """Right answers that survive the fixed edit."""
-        return self.kept_fixed / self.total if self.total else 1.0
+        """Right answers that survive the fixed edit; none if there was none, so that no such guard passes a gate."""
+        return self.kept_fixed / self.total if self.total else 0.0
 
     @property
     def kept_share(self) -> float:
@@ -114,11 +114,11 @@ class ScanResult:
 
     def sentence(self) -> str:
         """What was found, in plain words."""
+        which = "texts are answered rightly" if self.protect is None else f"{self.protect} texts are caught"
+        if not self.right:
+            return f"0 of {self.relevant} {which} as they are: there is nothing that an edit could break."
         worst = self.worst
-        if self.protect is None:
-            start = f"{self.right} of {self.relevant} texts are answered rightly as they are."
-        else:
-            start = f"{self.right} of {self.relevant} {self.protect} texts are caught as they are."
+        start = f"{self.right} of {self.relevant} {which} as they are."
         return f"{start} Under the worst edits, {worst.name} ({worst.title}), {worst.kept_share:.0%} of them still are."
 
     def failures(self, fail_under: float) -> list[FamilyResult]:
