@@ -230,10 +230,13 @@ def test_the_command_on_a_scikit_learn_pipeline(tmp_path, monkeypatch, unshaken,
     written = {path.name for path in (tmp_path / "first").iterdir()}
     assert written == {"scan.json", "scan.html", "junit.xml", "scan.sarif"}
     result = ScanResult.load(tmp_path / "first" / "scan.json")
-    assert (result.right, result.protect) == (4, "spam")
+    assert (result.victim, result.right, result.protect) == ("my_guard_for_scan:model", 4, "spam")
     assert by_name(result)["homoglyphs"].kept_fixed < 4
     code, _, err = unshaken(*common, "--out", "second", "--family", "tag-characters")  # no limit: no failure
     assert code == 0, err
+    code, _, err = unshaken(*common, "--labels", "ham,spam")
+    assert code == 2
+    assert "names its classes itself" in err
 
 
 def test_mistakes_in_the_command(refused, tmp_path, monkeypatch, write_rows) -> None:

@@ -131,4 +131,7 @@ def load_victim(path: str, **given: Any) -> Victim:
     module, _, name = path.partition(":")
     if not name:
         raise UnshakenError(f"--victim is {path!r}; it is package.module:name")
-    return Victim.of(import_object("victim", module, name), **given)
+    found = import_object("victim", module, name)
+    if given and (hasattr(found, "classes_") or hasattr(found, "task")):
+        raise UnshakenError(f"{path} names its classes itself; leave out --labels")
+    return Victim.of(found, name=path, **given)
