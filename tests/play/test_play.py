@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import urllib.error
@@ -163,6 +164,9 @@ def test_a_model_that_fails_on_the_way_is_told_of() -> None:
 # --------------------------------------------------------------------------------------------------- in a browser
 
 
+FLIPPED = re.compile(r"Turned around: negative \(80%\), \d+ texts asked")
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_from_typing_to_the_flip(ground: Playground, browser: Any, width: int) -> None:
     from playwright.sync_api import expect
@@ -172,23 +176,22 @@ def test_from_typing_to_the_flip(ground: Playground, browser: Any, width: int) -
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(ground.url)
+    panel = page.get_by_role("region", name="naive")
+    expect(panel.locator("input")).to_be_hidden()  # nothing to step through yet
     page.locator("#text").fill("a good <img src=x onerror=alert(1)> film")
     page.locator("#attack").select_option("greedy")
     page.locator("#text").press("Control+Enter")  # no mouse is needed
-    panel = page.get_by_role("region", name="naive")
-    expect(panel.locator(".note")).to_have_text(re_flipped(), timeout=60_000)
+    expect(panel.locator(".note")).to_have_text(FLIPPED, timeout=60_000)
     expect(panel.locator("del").first).to_have_text("good")
     expect(page.locator("#stop")).to_be_disabled()
     assert panel.locator("progress").evaluate("bar => bar.value") == 0.2
+    expect(panel.get_by_text("sure the model is of its first answer, positive: 20%")).to_be_visible()
+    expect(panel.locator(".step")).to_have_text(re.compile(r"Step (\d) of \1: "))
     panel.get_by_label("step").press("Home")  # back to the text as it was
     assert panel.locator("progress").evaluate("bar => bar.value") == 0.9
+    expect(panel.get_by_text("first answer, positive: 90%")).to_be_visible()
+    expect(panel.get_by_text("The sentence as typed")).to_be_visible()
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert problems == []
     page.close()
-
-
-def re_flipped() -> Any:
-    import re
-
-    return re.compile(r"Turned around: negative \(80%\), \d+ texts asked")

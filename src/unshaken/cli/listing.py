@@ -69,7 +69,7 @@ def _options(value: Any) -> list[tuple[str, str]]:
 
     if is_dataclass(value) and not isinstance(value, type):
         return [(item.name, str(getattr(value, item.name))) for item in fields(value)]
-    made = {item.name: item.default_factory for item in fields(value)} if is_dataclass(value) else {}
+    made: dict[str, Any] = {item.name: item.default_factory for item in fields(value)} if is_dataclass(value) else {}
     found = []
     for option in inspect.signature(value).parameters.values() if callable(value) else ():
         if option.kind in (option.KEYWORD_ONLY, option.POSITIONAL_OR_KEYWORD):

@@ -11,8 +11,9 @@ class Panel {
     this.bar = make("progress"); this.bar.max = 1; this.bar.value = 0; this.bar.setAttribute("aria-label", "probability of the first answer");
     this.read = make("p", "muted read"); this.read.hidden = true; this.note = make("p", "muted note"); this.range = make("input"); this.range.type = "range"; this.range.min = 0; this.range.max = 0;
     this.range.setAttribute("aria-label", "step"); this.range.oninput = () => this.show(+this.range.value);
-    this.copy = make("button", "", "Copy"); this.copy.type = "button"; this.copy.onclick = () => navigator.clipboard.writeText(this.steps[+this.range.value]?.text ?? "");
-    this.box.append(make("h2", "", model), this.said, this.read, this.bar, this.note, this.range, this.copy); $("panels").append(this.box);
+    this.copy = make("button", "", "Copy"); this.copy.type = "button"; this.copy.onclick = async () => { await navigator.clipboard.writeText(this.steps[+this.range.value]?.text ?? ""); this.copy.textContent = "Copied"; };
+    this.first = make("p", "muted first"); this.step = make("p", "muted step"); this.tools = make("div"); this.tools.hidden = true; this.tools.append(this.step, this.range, this.copy);
+    this.box.append(make("h2", "", model), this.said, this.read, this.first, this.bar, this.note, this.tools); $("panels").append(this.box);
   }
   start(text, attack) {
     this.stop(); this.steps = []; this.note.textContent = "asking ..."; this.note.className = "muted note";
@@ -31,8 +32,9 @@ class Panel {
     const step = this.steps[index]; if (!step) return;
     this.said.replaceChildren(...step.parts.flatMap((part) => part.was === undefined ? [part.text] : [make("del", "", part.was), make("ins", "", part.text)]));
     this.read.hidden = !step.read; this.read.textContent = step.read ? "The model reads: " + step.read : "";
-    this.bar.value = step.probabilities[this.label];
-    const name = (label) => this.labels[label] ?? "class " + label, share = (100 * step.probabilities[step.answer]).toFixed(0) + "%";
+    const name = (label) => this.labels[label] ?? "class " + label, percent = (label) => (100 * step.probabilities[label]).toFixed(0) + "%", share = percent(step.answer);
+    this.bar.value = step.probabilities[this.label]; this.first.textContent = `How sure the model is of its first answer, ${name(this.label)}: ${percent(this.label)}`;
+    this.tools.hidden = false; this.step.textContent = index ? `Step ${index} of ${this.steps.length - 1}: drag to go back` : `The sentence as typed, before ${this.steps.length - 1} steps`; this.copy.textContent = "Copy";
     const end = step.kind === "end" ? (step.flipped ? "Turned around: " : "Held: ") : "";
     this.note.textContent = `${end}${name(step.answer)} (${share}), ${step.asked} texts asked`;
     this.note.className = "note " + (step.kind !== "end" ? "muted" : step.flipped ? "flipped" : "held");
