@@ -37,6 +37,15 @@ def test_the_how_to_runs(code: str) -> None:
     assert names["results"].accuracy_under_attack < 1
 
 
+def test_the_page_on_greedy_attacks_shows_one_that_is_led_astray() -> None:
+    """Its own last line asserts it."""
+    page = (DOCS / "what-robust-means.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"<!-- runs in the tests -->\n```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "what-robust-means", "exec"), names)
+    assert names["climbed"].outcome == "failure"
+
+
 def test_links_lead_somewhere() -> None:
     for page in [*(DOCS / "attacks").glob("*.md"), DOCS / "how-to" / "attack-your-classifier.md"]:
         for target in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text(encoding="utf-8")):
