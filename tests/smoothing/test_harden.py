@@ -64,6 +64,8 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any) -> None:
     assert found.model.config.id2label == {0: "bad", 1: "good"}
     assert found.tokenizer.get_vocab() == found.victim.tokenizer.get_vocab()
     assert found.victim.reader is not None
+    assert len(repr(found)) < 600  # no log of the training, no text
+    assert "<table" in found._repr_html_()
     rest = rows(20)
     train, test = _rows(rest, None, 0)
     assert (len(train), len(test)) == (16, 4)

@@ -58,10 +58,10 @@ class FineTuned:
     """What training left."""
 
     folder: Path
-    record: TrainingRecord
+    record: TrainingRecord = field(repr=False)
     seconds: float
     steps: int
-    history: list[dict[str, float]]  # the Trainer's log
+    history: list[dict[str, float]] = field(repr=False)  # the Trainer's log
 
 
 def fine_tune(plan: Plan) -> FineTuned:

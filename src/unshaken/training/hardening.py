@@ -38,6 +38,9 @@ class Hardened:
         """The hardened model with its tokenizer and reader, ready to answer and to be attacked."""
         return Victim.from_pretrained(str(self.hardened.folder))
 
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
     @property
     def model(self) -> Any:
         return self.victim.model
