@@ -48,9 +48,11 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     assert (tmp_path / "out" / "report.json").is_file()
 
 
-def test_takes_what_people_have(tmp_path: Path, bert: Any) -> None:
+def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model in memory and a file: a fifth of the rows is kept for the report, and both come back."""
     model, tokenizer = bert
+    size = sum(weight.numel() for weight in model.parameters())
+    monkeypatch.setattr("unshaken.training.defaults.RATES", ((size + 1, 1e-4),))  # a lower one for larger models
     table = tmp_path / "reviews.csv"
     table.write_text("text,label\n" + "".join(f"{row.texts[0]},{('bad', 'good')[row.label]}\n" for row in rows(20)))
     arguments = {"max_steps": 1, "save_strategy": "no", "use_cpu": True, "max_length": 32, "disable_tqdm": True}
@@ -58,6 +60,8 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any) -> None:
     with pytest.raises(UnshakenError, match="tokenizer=tokenizer"):
         unshaken.harden(model.float(), table, out=tmp_path / "out", **small)
     found = unshaken.harden(model.float(), table, out=tmp_path / "out", tokenizer=tokenizer, **small)
+    rates = {run.record.details["arguments"]["learning_rate"] for run in (found.plain, found.hardened)}
+    assert rates == {1e-4}  # the rows that smoothing adds are no reason for a lower rate
     assert [len(item.predictions) for item in found.report.evaluations if item.data.name == "held out"] == [4, 4]
     assert len(found.report.comparisons) == 1  # of the clean answers: one attacked text has no spread
     assert found.report.save(tmp_path / "report.html").is_file()

@@ -84,6 +84,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         plan.smoothing.read_by(reader)  # before anything is loaded
     model, tokenizer = load_classifier(plan.model, plan.train)
     base = fingerprint(model, tokenizer, without=model.new_weights).hexdigest()
+    parameters = sum(weight.numel() for weight in model.parameters())  # before smoothing adds rows that are words
     if plan.word_level:
         tokenizer = word_level(tokenizer)
     if plan.frozen_layers is not None:
@@ -92,7 +93,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         connect(model, plan.connection)
     if plan.smoothing is not None:
         model, tokenizer = smooth(model, tokenizer, plan.smoothing, texts=plan.train, reader=reader)
-    defaults: dict[str, Any] = {"report_to": "none", "logging_steps": 50, **_schedule(plan, model)}
+    defaults: dict[str, Any] = {"report_to": "none", "logging_steps": 50, **_schedule(plan, parameters)}
     if plan.validation is None:
         defaults |= {"eval_strategy": "no", "load_best_model_at_end": False}
     if plan.selection_attack is not None:
@@ -152,7 +153,7 @@ def fine_tune(plan: Plan) -> FineTuned:
     )
 
 
-def _schedule(plan: Plan, model: Any) -> dict[str, Any]:
+def _schedule(plan: Plan, parameters: int) -> dict[str, Any]:
     """Rate and epochs where the plan leaves them open, and a word about it."""
     from unshaken.training.defaults import schedule
 
@@ -162,7 +163,7 @@ def _schedule(plan: Plan, model: Any) -> dict[str, Any]:
         return {}
     sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
     rows_per_step = plan.arguments.get(sizes[0], 8) * plan.arguments.get(sizes[1], 1) * Shard.from_environment().count
-    suited = schedule(sum(parameter.numel() for parameter in model.parameters()), len(plan.train), rows_per_step)
+    suited = schedule(parameters, len(plan.train), rows_per_step)
     said = [suited.rate_reason] * (not gives_rate) + [suited.epochs_reason] * (not gives_length)
     _note("chosen: " + ", ".join(said))
     return {"learning_rate": suited.learning_rate, "num_train_epochs": suited.epochs}
