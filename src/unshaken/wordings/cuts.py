@@ -83,13 +83,13 @@ class AddedTokens:
             begun = {_before(form, text[at:end]) + form for form in forms}
             if any(_agree(one, special) for one in begun for special in self.specials):
                 return True
-        return any(not self.starts.isdisjoint("".join(own)) and self._is_left_open(own) for _, _, own in places)
+        forms_of_all = {form for _, _, own in places for form in own}
+        return any(self._is_left_open(form) for form in forms_of_all if not self.starts.isdisjoint(form))
 
-    def _is_left_open(self, forms: Sequence[str]) -> bool:
+    def _is_left_open(self, form: str) -> bool:
         """Whether a form ends as a special token begins, so that what follows could end it."""
         return any(
             special.startswith(form[at:]) and special != form[at:]
-            for form in forms
             for at, sign in enumerate(form)
             if sign in self.starts
             for special in self.specials
