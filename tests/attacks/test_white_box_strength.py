@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken.attacks import HotFlip, HullAttack, Random, Victim
-from unshaken.attacks.white_box import drawn_from
+from unshaken.attacks.drawing import drawn_from
 from unshaken.embedded import minilm_path
 from unshaken.examples import Example
 from unshaken.substitutions import WordNet

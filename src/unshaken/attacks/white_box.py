@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
+from unshaken.attacks.drawing import chances, drawn_from
 from unshaken.attacks.goals import Targeted
+from unshaken.attacks.many.looking import ask_draws, best_promises, looked_into
+from unshaken.attacks.many.prefixes import ask_many_one_by_one, ask_many_prefixes
 from unshaken.attacks.questions import Ask, Inspection, Scores, Search, ask_one_by_one, ask_prefixes
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
@@ -29,6 +32,9 @@ from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.word_gradients import refuse_blind_words, word_gradients
+
+if TYPE_CHECKING:
+    from unshaken.attacks.many.cohort import Cohort
 
 Match = tuple[int, int, int, int, int]  # word and slot of a hull; row, position and choice of search spaces
 
@@ -90,14 +96,15 @@ class HullGradientAttack(SearchAttack):
     ) -> list[np.ndarray]:
         spaces = [look.space for look in looks]
         texts = [space.example.texts for space in spaces]
-        inputs = victim.tokenizer(
-            *cut_columns(victim.tokenizer, texts, victim.max_length),
-            truncation=True,
-            max_length=victim.max_length,
-            padding=True,
-            return_tensors="pt",
-        ).to(victim.device)
-        hull = builder(texts, inputs["input_ids"])
+        with victim.tokenizing:  # texts that are to be confirmed may be read meanwhile
+            inputs = victim.tokenizer(
+                *cut_columns(victim.tokenizer, texts, victim.max_length),
+                truncation=True,
+                max_length=victim.max_length,
+                padding=True,
+                return_tensors="pt",
+            ).to(victim.device)
+            hull = builder(texts, inputs["input_ids"])
         labels = torch.tensor([int(space.example.label) for space in spaces], device=victim.device)
         seen = [np.full((len(space), int(space.sizes.max(initial=1))), -np.inf) for space in spaces]
         if not len(hull):
@@ -165,13 +172,9 @@ class HullAttack(HullGradientAttack):
         ask = ask_one_by_one if self.checks else ask_prefixes
         for start in range(self.restarts):
             seen: Scores = yield Ask(rows=space.clean[None], look=start + 1)
-            weights: np.ndarray = seen.inspection  # (positions, choices), -inf where the hull has no such choice
-            choices = 1 + weights[:, 1:].argmax(1)
-            heaviest = weights[np.arange(len(space)), choices]
-            reached = np.flatnonzero(np.isfinite(heaviest))
-            lead = heaviest[reached] - weights[reached, 0]  # over the word itself
-            order = reached[np.argsort(-lead, kind="stable")]
-            found = yield from ask(space, space.clean, order, choices[order])
+            weights: np.ndarray = seen.inspection
+            order, choices = _heaviest(weights)
+            found = yield from ask(space, space.clean, order, choices)
             if found is not None:
                 return found
             rows = drawn_from(weights, space.sizes, self.draws, rng)
@@ -179,6 +182,22 @@ class HullAttack(HullGradientAttack):
             if scores.success.any():
                 return np.asarray(rows[scores.success.argmax()])
         return None
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        everyone = cohort.clean_rows(cohort.labels)
+        ask = ask_many_one_by_one if self.checks else ask_many_prefixes
+        for start in range(self.restarts):
+            active = cohort.active()
+            if not len(active):
+                return
+            weights = looked_into(cohort, active, everyone, start + 1)
+            rank, choices = np.full(everyone.shape, cohort.width), np.zeros(everyone.shape, np.int64)
+            for number, own in weights.items():
+                order, chosen = _heaviest(own)
+                rank[number, order], choices[number, order] = np.arange(len(order)), chosen
+            yield from ask(cohort, *(torch.from_numpy(part).to(cohort.device) for part in (rank, choices)))
+            ask_draws(cohort, weights, self.draws, streams)
+            yield
 
     def _look(self, victim: ModelVictim, hull: Hull, batch: _Batch) -> Tensor:
         number = batch.looks[0].number
@@ -254,9 +273,23 @@ class HotFlip(HullGradientAttack):
             if taken is None:
                 break
             row = taken
-        rows = drawn_from(_chances(at_first), space.sizes, self.draws, rng)
+        rows = drawn_from(chances(at_first), space.sizes, self.draws, rng)
         scores = yield Ask(rows=rows, in_order=True)
         return np.asarray(rows[scores.success.argmax()]) if scores.success.any() else None
+
+    def search_many(self, cohort: Cohort, streams: Sequence[np.random.Generator]) -> Iterator[None]:
+        rows, walking = cohort.clean_rows(cohort.labels), cohort.active()
+        at_first: dict[int, np.ndarray] = {}
+        for step in range(min(cohort.width, self.most or cohort.width)):
+            cohort.active()  # leaves out those whose budget is spent
+            walking = walking[cohort.alive[walking] & (cohort.places[walking] > step)]
+            if not len(walking):
+                break
+            seen = looked_into(cohort, walking, rows, step + 1)
+            at_first = at_first or seen
+            walking = best_promises(cohort, walking, rows, list(seen.values()), self.asked)
+            yield
+        ask_draws(cohort, {number: chances(own) for number, own in at_first.items()}, self.draws, streams)
 
     def _look(self, victim: ModelVictim, hull: Hull, batch: _Batch) -> Tensor:
         weights = torch.zeros_like(hull.allowed, dtype=torch.float32)
@@ -274,23 +307,17 @@ class HotFlip(HullGradientAttack):
         return promises.detach()
 
 
-def _chances(promises: np.ndarray) -> np.ndarray:
-    """Weights to draw by: the softmax of each word's promises over twice their usual size. (positions, choices)"""
-    reached = np.isfinite(promises)
-    usual = np.abs(promises[reached]).mean() if reached.any() else 1.0
-    best = promises.max(1, keepdims=True, where=reached, initial=-np.inf)
-    with np.errstate(invalid="ignore"):  # words without any promise: -inf less -inf
-        return np.where(reached, np.exp((promises - best) / max(2 * usual, 1e-12)), -np.inf)
+def _heaviest(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The positions that have a substitute in the hull, by its lead over the word itself, and the heaviest one of each.
 
-
-def drawn_from(weights: np.ndarray, sizes: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Texts with each word drawn in proportion to its weights, uniformly where it has none. (count, positions)"""
-    chances = np.where(np.isfinite(weights), weights, 0.0)  # (positions, choices)
-    uniform = np.arange(weights.shape[1]) < sizes[:, None]
-    chances = np.where(chances.sum(1, keepdims=True) > 0, chances, uniform)
-    reached = np.cumsum(chances, axis=1) / chances.sum(1, keepdims=True)
-    rows = (rng.random((count, len(weights), 1)) >= reached).sum(2)
-    return np.asarray(np.minimum(rows, sizes - 1).astype(np.int16))
+    Args:
+        weights: Of each choice, -inf where the hull has no such choice. (positions, choices)
+    """
+    choices = 1 + weights[:, 1:].argmax(1)
+    heaviest = weights[np.arange(len(weights)), choices]
+    reached = np.flatnonzero(np.isfinite(heaviest))
+    order = reached[np.argsort(-(heaviest[reached] - weights[reached, 0]), kind="stable")]
+    return order, choices[order]
 
 
 def _match(hull: Hull, spaces: Sequence[Space]) -> list[Match]:
