@@ -22,7 +22,10 @@ BESIDE = "experiments/unshaken_experiments"
 NEW = {
     *("certificates", "detection", "leaderboard", "play", "readers", "scanning", "smoothing"),
     *("attacks/many", "attacks/constraints/encoder.py", "attacks/constraints/many_texts.py"),  # batched searches
-    *(f"attacks/{name}.py" for name in ("alzantot", "augmenting", "bae", "confirming", "deep_word_bug", "display")),
+    *(
+        f"attacks/{name}.py"
+        for name in ("alzantot", "augmenting", "bae", "bert_attack", "confirming", "deep_word_bug", "display")
+    ),
     *(f"attacks/{name}.py" for name in ("faithfulness", "hard_label", "one_text", "ray_engine")),
     *(f"cli/{name}.py" for name in ("augment", "certify", "cite", "detect", "harden", "large", "leaderboard")),
     *(f"cli/{name}.py" for name in ("play", "scan")),

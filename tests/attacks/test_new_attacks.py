@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from victims import WORD_LIST, bag_victim, labelled, make_tokenizer, tiny_bert
+from victims import WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenizer, tiny_bert
 
-from unshaken.attacks import ATTACKS, BAE, Alzantot, DeepWordBug, HardLabel, Random, Victim
+from unshaken.attacks import ATTACKS, BAE, Alzantot, BertAttack, DeepWordBug, HardLabel, Random, Victim
 from unshaken.attacks.alzantot import draw_open
 from unshaken.attacks.constraints import MaxChanged
 from unshaken.errors import UnshakenError
@@ -222,6 +222,27 @@ def test_bae_settings() -> None:
     assert [type(item).__name__ for item in BAE(edits="insert").constraints] == ["SentenceSimilarity"]
     built = from_spec("attack", "bae:edits=replace|insert,k=7", ATTACKS)
     assert (built.substitutions.k, built.substitutions.edits) == (7, ("replace", "insert"))
+
+
+def test_bert_attack_weighs_words_by_a_mask(tmp_path: Any) -> None:
+    assert BertAttack().substitutions == MaskedLM(model="google-bert/bert-base-uncased", k=48, edits="reread")
+    assert [type(item).__name__ for item in BertAttack().constraints] == [
+        "StopWords",
+        "MaxChanged",
+        "SentenceSimilarity",
+    ]
+    asked: list[str] = []
+
+    def noted(texts: list[str]) -> Any:
+        asked.extend(texts)
+        return bag_of_words(texts)
+
+    attack = BertAttack(substitutions=WORD_LIST, constraints=())
+    results = attack(Victim.from_callable(noted, 2), labelled(bag_victim(), ["a good film"]))
+    assert "a [UNK] film" in asked  # a function has no mask
+    assert results[0].outcome == "success"
+    tokenizer = make_tokenizer(tmp_path)
+    assert attack.probe_form(Victim.from_model(tiny_bert(tokenizer), tokenizer)) == tokenizer.mask_token == "[MASK]"
 
 
 def test_settings_are_checked() -> None:

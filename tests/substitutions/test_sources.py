@@ -253,6 +253,23 @@ def test_masked_lm_inserts_behind_a_word(masked_lm):
         MaskedLM(model=masked_lm, edits="merge")
 
 
+def test_masked_lm_rereads_a_word_that_it_sees(masked_lm):
+    model = BertForMaskedLM.from_pretrained(masked_lm).eval()
+    tokenizer = AutoTokenizer.from_pretrained(masked_lm)
+    inputs = tokenizer(TEXTS[0].text, return_tensors="pt")
+    word = TEXTS[0][1]
+    place = inputs["input_ids"][0].tolist().index(tokenizer.convert_tokens_to_ids(word))
+    with torch.no_grad():
+        ranked = model(**inputs).logits[0, place].argsort(descending=True).tolist()
+    found = MaskedLM(model=masked_lm, k=5, drop_antonyms=False, edits="reread")
+    words = [found._vocabulary[token] for token in ranked if token in found._vocabulary]
+    assert found.candidates(TEXTS[0], 1) == [other for other in words if other != word][:5]
+    replaced = MaskedLM(model=masked_lm, k=5, drop_antonyms=False)
+    assert found.candidates(TEXTS[0], 1) != replaced.candidates(TEXTS[0], 1)  # what it sees counts
+    unknown = segment("a unheardofword film")  # several tokens, or none of its own: masked
+    assert found.candidates(unknown, 1) == replaced.candidates(unknown, 1)
+
+
 def test_masked_lm_in_batches_equals_one_at_a_time(masked_lm):
     batched = MaskedLM(model=masked_lm, k=8, batch_size=4).for_texts(TEXTS)
     single = [

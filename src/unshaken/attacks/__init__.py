@@ -9,6 +9,7 @@ from unshaken.attacks.alzantot import Alzantot
 from unshaken.attacks.bae import BAE
 from unshaken.attacks.base import Attack, SearchAttack
 from unshaken.attacks.beam import Beam, Greedy
+from unshaken.attacks.bert_attack import BertAttack
 from unshaken.attacks.deep_word_bug import DeepWordBug
 from unshaken.attacks.exhaustive import Exhaustive
 from unshaken.attacks.genetic import Genetic
@@ -36,6 +37,7 @@ ATTACKS: dict[str, type[Attack]] = {
         Alzantot,
         TextFooler,
         BAE,
+        BertAttack,
         DeepWordBug,
         Exhaustive,
         Greedy,
@@ -71,6 +73,7 @@ __all__ = [
     "AttackResult",
     "AttackResults",
     "Beam",
+    "BertAttack",
     "DeepWordBug",
     "Exhaustive",
     "Genetic",

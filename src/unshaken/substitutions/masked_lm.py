@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from unshaken.errors import UnshakenError
 from unshaken.names import nearest
@@ -15,8 +15,15 @@ from unshaken.substitutions.function_words import is_function_word
 from unshaken.substitutions.wordnet import table as wordnet_table
 from unshaken.substitutions.words import Words, join
 
-EDITS = ("replace", "insert")
+EDITS = ("replace", "reread", "insert")
 CACHED = 1 << 15  # masked contexts whose predictions are kept
+
+
+class Gap(NamedTuple):
+    """A place that the model fills."""
+
+    text: str  # with a mask there
+    seen: int | None  # the token that the model sees instead of the mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +34,8 @@ class MaskedLM(Substitutions):
     `SentenceSimilarity`, as the paper does.
 
     Paper: Garg and Ramakrishnan 2020, "BAE: BERT-based Adversarial Examples for Text Classification", section 3
-        (replace, BAE-R, and insert, BAE-I; the 50 most likely tokens).
+        (replace, BAE-R, and insert, BAE-I; the 50 most likely tokens). Li et al. 2020, "BERT-ATTACK", section 3.2
+        (reread; words of several tokens are masked here, where the paper combines sub-words).
     Relations: Open in vocabulary, unlike a dictionary, and different at every position.
     Cost: One model pass for each content word, batched over the positions of all texts; repeated contexts are free.
 
@@ -37,8 +45,9 @@ class MaskedLM(Substitutions):
         window: Words on either side that the model reads.
         drop_antonyms: Leave out WordNet's antonyms of the word, which fit any context where the word does.
         batch_size: Masked texts a pass.
-        edits: "replace" the word, or "insert" one behind it: "good" becomes "good old". From the command line, joined
-            by "|".
+        edits: "replace" the word by what the model expects in its gap; "reread", by what it makes of the word itself,
+            unmasked, where that is one token (BERT-Attack); or "insert" a word behind it: "good" becomes "good old".
+            From the command line, joined by "|".
 
     Example:
         >>> MaskedLM(model="google-bert/bert-base-uncased", k=5).for_text(segment("a good film"))
@@ -94,7 +103,11 @@ class MaskedLM(Substitutions):
         return {row: word for word, row in whole_words(self._loaded[1])}
 
     @cached_property
-    def _known(self) -> dict[str, tuple[str, ...]]:
+    def _token_of(self) -> dict[str, int]:
+        return {word: row for row, word in self._vocabulary.items()}
+
+    @cached_property
+    def _known(self) -> dict[Gap, tuple[str, ...]]:
         return {}
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
@@ -112,7 +125,7 @@ class MaskedLM(Substitutions):
         masked = {
             (place, edit): self._masked(*places[place], edit) for place in sorted(open_places) for edit in self.edits
         }
-        self._predict([text for text in dict.fromkeys(masked.values()) if text not in self._known])
+        self._predict([gap for gap in dict.fromkeys(masked.values()) if gap not in self._known])
         return [
             [form for edit in self.edits for form in self._forms(words[at], edit, masked[place, edit])]
             if place in open_places
@@ -120,37 +133,42 @@ class MaskedLM(Substitutions):
             for place, (words, at) in enumerate(places)
         ]
 
-    def _forms(self, word: str, edit: str, masked: str) -> list[str]:
-        found = [other for other in self._known[masked] if self._is_allowed(word, other)][: self.k]
-        return found if edit == "replace" else [f"{word} {other}" for other in found]
+    def _forms(self, word: str, edit: str, gap: Gap) -> list[str]:
+        found = [other for other in self._known[gap] if self._is_allowed(word, other)][: self.k]
+        return [f"{word} {other}" for other in found] if edit == "insert" else found
 
-    def _masked(self, words: Words, position: int, edit: str) -> str:
+    def _masked(self, words: Words, position: int, edit: str) -> Gap:
         start = max(0, position - self.window)
         part = words.part(start, position + self.window + 1)
         mask: str = self._loaded[1].mask_token
-        form = mask if edit == "replace" else f"{words[position]} {mask}"
-        return part.replace({position - start: form}, carry_case=False)
+        word = words[position]
+        seen = self._token_of.get(word, self._token_of.get(word.lower())) if edit == "reread" else None
+        form = f"{word} {mask}" if edit == "insert" else mask
+        return Gap(part.replace({position - start: form}, carry_case=False), seen)
 
-    def _predict(self, texts: Sequence[str]) -> None:
+    def _predict(self, gaps: Sequence[Gap]) -> None:
         import torch
 
         from unshaken.attention import attention_for_any_shape
         from unshaken.substitutions.pretrained import batches
 
-        if len(self._known) + len(texts) > CACHED:
+        if len(self._known) + len(gaps) > CACHED:
             self._known.clear()
         model, tokenizer = self._loaded
         whole = torch.zeros(model.config.vocab_size, dtype=torch.bool)
         whole[[row for row in self._vocabulary if row < len(whole)]] = True
         many = min(self.k + 16, int(whole.sum()))  # some are dropped as the word itself or its antonyms
         with torch.no_grad():
-            for rows, inputs in batches(model, tokenizer, texts, self.batch_size):
+            for rows, inputs in batches(model, tokenizer, [gap.text for gap in gaps], self.batch_size):
+                each = torch.arange(len(rows), device=model.device)
+                place = (inputs["input_ids"] == tokenizer.mask_token_id).int().argmax(1)
+                seen = [tokenizer.mask_token_id if gaps[row].seen is None else gaps[row].seen for row in rows]
+                inputs["input_ids"][each, place] = torch.tensor(seen, device=model.device)
                 with attention_for_any_shape(model.device):
                     logits = model(**inputs).logits.float()  # (batch, seq, vocabulary)
-                place = (inputs["input_ids"] == tokenizer.mask_token_id).int().argmax(1)
-                at_mask = logits[torch.arange(len(rows)), place].masked_fill(~whole.to(logits.device), -torch.inf)
-                for row, ids in zip(rows, at_mask.topk(many).indices.tolist(), strict=True):
-                    self._known[texts[row]] = tuple(self._vocabulary[token] for token in ids)
+                at_gap = logits[each, place].masked_fill(~whole.to(logits.device), -torch.inf)
+                for row, ids in zip(rows, at_gap.topk(many).indices.tolist(), strict=True):
+                    self._known[gaps[row]] = tuple(self._vocabulary[token] for token in ids)
 
     def _is_allowed(self, word: str, other: str) -> bool:
         if other.lower() == word.lower():
