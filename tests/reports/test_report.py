@@ -222,6 +222,8 @@ def test_headlines_of_one_model_and_of_clean_answers() -> None:
     assert same.startswith(
         "Of 10 texts of made, other-0 answers 90.0% rightly and model-0 100.0%: -10.0 points, which c"
     )
+    alike = headline(Report(evaluations=(made_evaluation(wrong=(2,)), made_evaluation(model="other", wrong=(1,)))))
+    assert "answers 90.0% rightly and model-0 90.0%: no difference" in alike
 
 
 def test_the_headline_is_about_what_was_attacked() -> None:

@@ -74,6 +74,8 @@ def _difference(report: Report, data: str, model: str, condition: str) -> str:
     chance = p_text(item.p_adjusted)
     p = (f"p {chance}" if chance.startswith("<") else f"p = {chance}").replace(" ", "\N{NO-BREAK SPACE}")
     over = f" over {item.seeds} seeds" if item.seeds > 1 else ""
+    if not item.difference:
+        return f": no difference{over}"
     if not item.significant:
         return f": {100 * item.difference:+.1f} points{over}, which chance may have done ({p})"
     more = "more" if item.difference > 0 else "fewer"

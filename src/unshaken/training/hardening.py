@@ -126,7 +126,7 @@ def harden(
         Genetic(substitutions=everything, population=20, generations=10, seed=seed),
     ]
     clean = evaluate(victims, {"held out": test}, seed=seed)
-    chosen = {"attacked": test.sample(attacked, seed)}
+    chosen = {"the attacked sample": test.sample(attacked, seed)}
     robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume)
     report = merge([clean, robust])
     report.save(out / "report.json")
