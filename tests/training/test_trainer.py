@@ -375,6 +375,16 @@ def test_selection_under_attack_uses_validation_examples(tmp_path, tokenizer):
     ]
     assert len(found) == 2
     assert trainer.state.best_metric == max(found)
+    assert all(share * 6 == pytest.approx(round(share * 6)) for share in found)  # of six examples, not of sixteen
+    told = RobustTrainer(
+        network(),
+        arguments(tmp_path),
+        processing_class=tokenizer,
+        train_dataset=reviews(4),
+        eval_dataset=reviews(4),
+        selection_attack=attack,
+    )
+    assert told.selection_examples == 500  # as many for every method, recipes included
 
 
 def test_regression_trains_on_squared_error(tmp_path, tokenizer):
