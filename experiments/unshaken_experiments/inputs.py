@@ -102,6 +102,13 @@ def smoothing_of(settings: Settings, data: Path | None) -> Any:
     return Smoothing(substitutions=sets, hops=settings.hops)
 
 
+def synonyms_of(settings: Settings, data: Path | None) -> tuple[Any, ...]:
+    """The set whose words the reader of some settings takes for one; none if it tells them apart."""
+    if "synonyms" not in (settings.reader or ""):
+        return ()
+    return (substitutions_of(settings.substitutions, data),)
+
+
 @functools.lru_cache(maxsize=16)
 def substitutions_of(name: str, data: Path | None) -> Any:
     from unshaken.embedded import minilm_path

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from unshaken.cli import app
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.readers import load as load_reader
 from unshaken.substitutions import segment
 from unshaken.victims import Victim
 from unshaken_experiments import (
@@ -266,6 +268,24 @@ def test_a_teacher_is_the_plain_run_of_the_same_seed_and_is_counted(
     assert teacher.fingerprint[:12] == standard.measured["sst2 clean"].model
     swap = next(one for one in outcomes if one.run.settings.defence == "swap:variants=2")
     assert found.training["cost"] == pytest.approx(swap.training["cost"] + 1 + 1 / 3, abs=2e-3)
+
+
+def test_one_code_per_cluster_is_read_before_training_and_attack_and_is_known(
+    world: Path, tmp_path: Path, finished: tuple[Workspace, list[Outcome]]
+) -> None:
+    workspace, outcomes = finished
+    standard = next(one for one in outcomes if one.run.settings.defence == "standard" and one.training)
+    settings = dataclasses.replace(standard.run.settings, reader="synonyms")
+    run = dataclasses.replace(standard.run, settings=settings)
+    kept = dataclasses.replace(workspace, out=tmp_path, keep_models=True)
+    assert execute(run, [Measure()], kept).error is None
+    folder = kept.work(run) / "model"
+    words = substitutions_of("counter-fitted", world / "data")
+    read = load_reader(folder)
+    swapped = next(word for word in words.vocabulary() if words.neighbours(word))
+    assert read(swapped) == read(words.neighbours(swapped)[0])
+    (known,) = TrainingRecord.load(folder).substitutions
+    assert known["fingerprint"] == words.fingerprint
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from unshaken import Victim
-from unshaken.attacks import Greedy
+from unshaken.attacks import PWWS, Greedy
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
@@ -28,6 +28,7 @@ from unshaken.readers import (
     Spelling,
     Synonyms,
     Unicode,
+    Unmended,
     load,
     parse,
 )
@@ -35,6 +36,7 @@ from unshaken.readers.spelling import edits
 from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos
 from unshaken.substitutions.typos import KINDS, kind_of_error
 from unshaken.substitutions.wordnet import table
+from unshaken.victims import Reading
 
 TEXT = "a good free movie with a wonderful story that critics praise without shame"
 KNOWN = KnownWords.of([TEXT, "a movie"])
@@ -163,6 +165,51 @@ def test_synonyms_share_the_code_of_the_most_frequent() -> None:
     read = Synonyms.of(Dictionary(entries=entries), KNOWN)
     assert read("The Film, a picture of hounds and a hound") == "The Movie, a movie of hounds and a dog"
     assert all(read.codes[code] == code for code in read.codes.values())
+
+
+def test_synonyms_are_named_with_the_sets_that_they_join() -> None:
+    films = Dictionary(entries={"film": ["movie"], "movie": ["film"]})
+    dogs = Dictionary(entries={"dog": ["hound"], "hound": ["dog"]})
+    read = parse("unicode,synonyms", KNOWN, [films, dogs])
+    assert read("a film of a hound") == "a movie of a dog"
+    assert parse("synonyms", KNOWN, [films])("a film of a hound") == "a movie of a hound"
+    assert [part.name for part in parse("all", KNOWN, [films]).parts] == ["unicode", "leet", "spacing", "spelling"]
+    with pytest.raises(UnshakenError, match="its sets"):
+        parse("synonyms", KNOWN)
+    with pytest.raises(UnshakenError, match="typos cannot list its words"):
+        parse("synonyms", KNOWN, [Typos()])
+
+
+def test_unmended_is_all_of_a_source_that_the_reader_does_not_read_as_the_word() -> None:
+    known = KnownWords.of(["a form that comes from a farm", "from", "from"])
+    reader = parse("spelling", known)
+    left = Unmended(Typos(), reader, limit=None)
+    for word in ("from", "comes", "zyxwvu"):  # the last is known to nobody
+        typed = Typos().candidates([word], 0)
+        mended = [typo for typo in typed if reader(typo) == word]
+        assert left.candidates([word], 0) == [typo for typo in typed if typo not in mended]
+        assert bool(mended) == (word in known)
+    assert "form" in left.candidates(["from"], 0)
+    assert len(left.candidates(["zyxwvu"], 0)) > 8
+    few = Unmended(Typos(), reader)  # eight that are left, not what is left of eight
+    assert few.candidates(["best"], 0) == left.candidates(["best"], 0)[:8]
+    first = Typos().candidates(["best"], 0)[:8]
+    assert len(few.candidates(["best"], 0)) == 8 > sum(reader(typo) != "best" for typo in first)
+    assert few.vocabulary() is None
+    assert len({left.fingerprint, few.fingerprint, Unmended(Typos(), parse("unicode", known)).fingerprint}) == 3
+
+
+def test_an_attack_that_knows_the_reader_breaks_what_one_that_does_not_cannot() -> None:
+    """Every try of the one reaches the model; of the other, those that the reader mends do not."""
+    known = KnownWords.of(["a form that comes from a farm", "from", "from"])
+    reader = parse("spelling", known)
+    keyword = Victim.from_callable(lambda texts: [[0.1, 0.9] if "from" in text else [0.9, 0.1] for text in texts], 2)
+    victim = Reading(keyword, reader)
+    rows = [Example(id="0", texts=("he comes from there",), label=1)]
+    mended = Dictionary(entries={"from": [t for t in Typos().candidates(["from"], 0) if reader(t) == "from"]})
+    (held,) = PWWS(substitutions=mended)(victim, rows)
+    (broken,) = PWWS(substitutions=Unmended(Typos(), reader))(victim, rows)
+    assert (held.outcome, broken.outcome) == ("failure", "success")
 
 
 def test_misread_words_are_those_an_attacker_reaches_through_the_reader() -> None:

@@ -47,7 +47,7 @@ def train(
     ] = None,
     hops: Annotated[int, typer.Option(min=1, help="How far the vocabulary is smoothed.")] = 1,
     reader: Annotated[
-        str | None, typer.Option(help="What reads texts before the tokenizer: unicode,leet,spacing,spelling or all.")
+        str | None, typer.Option(help="What reads texts: unicode,leet,spacing,spelling or all of them; or synonyms.")
     ] = None,
     select_by: Annotated[
         str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from unshaken.names import from_spec
 from unshaken.readers.base import FILE_NAME, Reader, Readers, from_dict, saved_reader
 from unshaken.readers.known import KnownWords
 from unshaken.readers.leet import Leet
-from unshaken.readers.misread import Misread
+from unshaken.readers.misread import Misread, Unmended
 from unshaken.readers.spacing import Spacing
 from unshaken.readers.spelling import Spelling
 from unshaken.readers.synonyms import Synonyms
 from unshaken.readers.unicode import Unicode
+from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions.joined import All
 
 READERS: dict[str, type[Reader]] = {
     "unicode": Unicode,
@@ -27,10 +30,13 @@ READERS: dict[str, type[Reader]] = {
 }
 
 
-def parse(spec: str, known: KnownWords) -> Readers:
+def parse(spec: str, known: KnownWords, sets: Sequence[Substitutions] = ()) -> Readers:
     """The readers a command line names, `unicode,spelling:doubt=20`, in the order in which they read; "all" is four.
 
-    Synonyms are made from a set, in Python: `Synonyms.of(substitutions, known)`.
+    Args:
+        spec: Their names with their settings.
+        known: The words that they take for words.
+        sets: Substitution sets whose words `synonyms` reads as one; that reader is not among "all".
     """
     if re.search(r"\bknown\s*=", spec):
         raise UnshakenError(f"readers {spec!r}: the words that a reader knows come from its model, not from a name")
@@ -41,7 +47,14 @@ def parse(spec: str, known: KnownWords) -> Readers:
         "spelling": partial(Spelling, known=known),
     }
     specs = list(makers) if spec == "all" else re.split(r"\s*[,+]\s*(?![^,+:]*=)", spec)
+    makers["synonyms"] = partial(_synonyms, sets, known)
     return Readers(tuple(from_spec("reader", one, makers) for one in specs))
+
+
+def _synonyms(sets: Sequence[Substitutions], known: KnownWords) -> Synonyms:
+    if not sets:
+        raise UnshakenError("reader 'synonyms' gives the words of a substitution set one code; give parse() its sets")
+    return Synonyms.of(sets[0] if len(sets) == 1 else All(tuple(sets)), known)
 
 
 def load(folder: Path | str) -> Readers | None:
@@ -61,6 +74,7 @@ __all__ = [
     "Spelling",
     "Synonyms",
     "Unicode",
+    "Unmended",
     "from_dict",
     "load",
     "parse",

@@ -1,7 +1,8 @@
-"""`Misread`: the words that a reader takes for each other."""
+"""`Misread`: the words that a reader takes for each other. `Unmended`: what an attacker may still write."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -69,3 +70,43 @@ class Misread(Substitutions):
     def _known(self) -> KnownWords:
         assert self.reader.known is not None
         return self.reader.known
+
+
+@dataclass(frozen=True)
+class Unmended(Substitutions):
+    """The adaptive attack on a reader: of a source, only what it does not read as the word itself.
+
+    An attacker who has the model has its reader, and wastes no try on what it mends. What is left is read as another
+    known word, or stays a word that nobody knows and falls into pieces.
+
+    Args:
+        source: Such as `Typos()`.
+        reader: The reader of the model under attack: `victim.reader`.
+        limit: The most candidates for one word; all if None.
+
+    Example:
+        >>> Genetic(substitutions=Unmended(Typos(), victim.reader))
+    """
+
+    name: ClassVar[str] = "unmended"
+
+    source: Substitutions
+    reader: Readers
+    limit: int | None = 8  # as in All
+
+    @property
+    def provenance(self) -> str:
+        each = "all" if self.limit is None else f"at most {self.limit}"
+        return f"what the reader does not mend of {self.source.provenance}, {each} for one word"
+
+    @property
+    def fingerprint(self) -> str:
+        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        word = self.reader(words[position]).lower()
+        left = (other for other in self.source.candidates(words, position) if self.reader(other).lower() != word)
+        return list(itertools.islice(left, self.limit))
+
+    def vocabulary(self) -> list[str] | None:
+        return self.source.vocabulary()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from unshaken.errors import UnshakenError
 from unshaken.readers.base import Forms, Reader
 from unshaken.readers.known import KnownWords
 from unshaken.substitutions.base import Substitutions
@@ -30,7 +31,12 @@ class Synonyms(Reader):
     @classmethod
     def of(cls, substitutions: Substitutions, known: KnownWords) -> Synonyms:
         """Codes for the words of a set, by how often training has them."""
-        listed = [word.lower() for word in substitutions.vocabulary() or ()]
+        vocabulary = substitutions.vocabulary()
+        if vocabulary is None:
+            raise UnshakenError(
+                f"{substitutions.name} cannot list its words, so they have no clusters; take a dictionary or WordNet"
+            )
+        listed = [word.lower() for word in vocabulary]
         codes: dict[str, str] = {}
         for word in sorted(dict.fromkeys(listed), key=lambda word: (-known.counts.get(word, 0), word)):
             if word in codes:

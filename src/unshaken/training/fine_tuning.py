@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unshaken.examples import Examples
     from unshaken.readers import Readers
     from unshaken.smoothing import Smoothing
+    from unshaken.substitutions import Substitutions
 
 MINILM = "minilm"
 PLAN_FILE = "plan.json"
@@ -41,6 +42,7 @@ class Plan:
     connection: Connection | None = None
     smoothing: Smoothing | None = None
     reader: str | None = None  # "unicode,spelling"; the words it knows are those of training
+    synonyms: Sequence[Substitutions] = ()  # sets whose words the reader of that name takes for one; see `_synonyms`
     defence: Defence | None = None
     selection_attack: Attack | None = None
     seed: int = 0
@@ -171,14 +173,14 @@ def _schedule(plan: Plan, parameters: int) -> dict[str, Any]:
 
 def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
     from unshaken.evaluation import TrainingRecord
-    from unshaken.training.record import describe, describe_data, described_sets, known_sets
+    from unshaken.training.record import describe, describe_data, described_sets
 
     return TrainingRecord(
         method=plan.method,
         seed=plan.seed,
         base_model=plan.model if plan.model == MINILM else Path(plan.model).name,
         task=plan.train.name,
-        substitutions=described_sets(known_sets(plan.defence, plan.smoothing)),
+        substitutions=described_sets(_known(plan)),
         details={
             "connection": None if plan.connection is None else plan.connection.to_dict(),
             **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
@@ -255,9 +257,25 @@ def _reader(plan: Plan) -> Readers | None:
     if plan.reader is None:
         return None
     from unshaken.readers import KnownWords, parse
+
+    return parse(plan.reader, KnownWords.of(plan.train, _known(plan)), _synonyms(plan))
+
+
+def _known(plan: Plan) -> list[Substitutions]:
+    """The sets that training knows: of defence, vocabulary and reader."""
     from unshaken.training.record import known_sets
 
-    return parse(plan.reader, KnownWords.of(plan.train, known_sets(plan.defence, plan.smoothing)))
+    return [*known_sets(plan.defence, plan.smoothing), *_synonyms(plan)]
+
+
+def _synonyms(plan: Plan) -> Sequence[Substitutions]:
+    """What the reader takes for one: the plan's sets, those of defence and vocabulary, or WordNet as they would."""
+    from unshaken.substitutions import default_substitutions
+    from unshaken.training.record import known_sets
+
+    if "synonyms" not in (plan.reader or ""):
+        return ()
+    return plan.synonyms or known_sets(plan.defence, plan.smoothing) or [default_substitutions()]
 
 
 def _last_checkpoint(plan: Plan, base: str) -> str | None:
