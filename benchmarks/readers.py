@@ -1,6 +1,6 @@
 """What reading costs: words a second on one core, memory, and the same with a spelling library where there is one.
 
-    python benchmarks/readers.py [--texts file.txt]
+    python benchmarks/readers.py [--texts file.txt] [--out experiments/benchmarks/cpu/readers.json]
 
 Texts are Rotten Tomatoes with a typing error in about every tenth word. "Met before" are new texts made of words that
 were read before, in another order: what an attack asks about. Memory is what the process grows by.
@@ -9,12 +9,14 @@ were read before, in another order: what an attack asks about. Memory is what th
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import psutil
-from harness import parser, prepare, texts_of
+from harness import parser, prepare, save, texts_of
 
 from unshaken.readers import KnownWords, parse
 from unshaken.substitutions import Typos, segment
@@ -31,17 +33,21 @@ def main() -> None:
     before = process.memory_info().rss
     known = KnownWords.of(texts)
     readers = {name: parse(name, known) for name in ("unicode", "leet", "spacing", "spelling", "all")}
+    rows = []
     for name, reader in readers.items():
         first = speed(reader, wrong)
         met = min(speed(reader, shuffled(wrong, seed)) ** -1 for seed in range(given.repeats)) ** -1
         print(f"{name}: {first:,.0f} words a second at first, {met:,.0f} where the words were met before")
-    print(f"memory: {(process.memory_info().rss - before) / 2**20:.0f} MB for all of them, with their words")
-    compare("unshaken", texts, wrong, parse("spelling", known))
+        rows.append({"reader": name, "first": first, "met": met})
+    memory = (process.memory_info().rss - before) / 2**20
+    print(f"memory: {memory:.0f} MB for all of them, with their words")
+    mended = [compare("spelling", texts, wrong, parse("spelling", known))]
     for name in ("symspellpy", "rapidfuzz"):
         if importlib.util.find_spec(name) is None:
             print(f"{name}: not installed")
         else:
-            compare(name, texts, wrong, LIBRARIES[name](known))
+            mended.append(compare(name, texts, wrong, LIBRARIES[name](known)))
+    save(given, rows, memory=memory, mended=mended, texts=len(texts), load=os.getloadavg()[0], cores=os.cpu_count())
 
 
 def speed(read: Callable[[str], str], texts: Sequence[str]) -> float:
@@ -66,7 +72,7 @@ def shuffled(texts: Sequence[str], seed: int) -> list[str]:
     return [" ".join(words[start : start + 20]) for start in range(0, len(words), 20)]
 
 
-def compare(name: str, texts: Sequence[str], wrong: Sequence[str], mend: Callable[[str], str]) -> None:
+def compare(name: str, texts: Sequence[str], wrong: Sequence[str], mend: Callable[[str], str]) -> dict[str, Any]:
     """Single unknown words, each mended once: how many come back, and how fast."""
     pairs = [
         (bad, good)
@@ -80,6 +86,7 @@ def compare(name: str, texts: Sequence[str], wrong: Sequence[str], mend: Callabl
     seconds = time.process_time() - start
     share = f"{100 * right / len(pairs):.0f}% of {len(pairs)} misspelt words back"
     print(f"{name}: {share}, {len(pairs) / seconds:,.0f} new words a second")
+    return {"speller": name, "right": right, "words": len(pairs), "per_second": len(pairs) / seconds}
 
 
 def with_symspellpy(known: KnownWords) -> Callable[[str], str]:

@@ -230,7 +230,25 @@ def large_files() -> str:
     return caption(about) + grid(heading, rows)
 
 
+def readers_speed() -> str:
+    """Words per second of each reader, and how many misspelt words come back."""
+    found = load("cpu/readers.json")
+    speed = grid(
+        ["reader", "words per second, met before", "at first"],
+        [[f"`{row['reader']}`", f"{row['met']:,.0f}", f"{row['first']:,.0f}"] for row in found["rows"]],
+    )
+    mended = [
+        f"`{row['speller']}` brings back {row['right'] / row['words']:.0%} of {row['words']} misspelt words, each new, "
+        f"at {row['per_second']:,.0f} per second."
+        for row in found["mended"]
+    ]
+    where = f"{found['texts']} texts, load {found['load']:.1f} on {found['cores']} cores, seconds of processor"
+    told = f"`all` is four, until nothing changes; with WordNet's words they take {found['memory']:.0f} MB."
+    return f"{where}\n\n{speed}\n\n{' '.join([told, *mended])}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "readers-speed": readers_speed,
     "trial": lambda: trial(MAIN),
     "trial-all": trial,
     "swap-variants": swap_variants,
