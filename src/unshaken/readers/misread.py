@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -108,5 +108,5 @@ class Unmended(Substitutions):
         left = (other for other in self.source.candidates(words, position) if self.reader(other).lower() != word)
         return list(itertools.islice(left, self.limit))
 
-    def vocabulary(self) -> list[str] | None:
+    def vocabulary(self) -> Iterable[str] | None:
         return self.source.vocabulary()
