@@ -245,6 +245,23 @@ class TestOnAGPU:
         if connection is None or connection.solver.name == "anderson":
             assert runner.replays == 3
 
+    @pytest.mark.parametrize("connection", [None, Connection()])
+    def test_a_loop_that_still_holds_its_last_outputs_is_captured_too(self, connection: Connection | None) -> None:
+        plain = tiny("bert").cuda()
+        if connection is not None:
+            connect(plain, connection)
+        ours = copy.deepcopy(plain)
+        batch = {name: value.cuda() for name, value in tokens().items()}
+        with captured(ours) as runner:
+            for model in (plain, ours):
+                for _ in range(4):
+                    model.zero_grad()
+                    outputs = model(**batch, labels=LABELS.cuda())  # the leaves of the pass before live until here
+                    outputs.loss.backward()
+        assert runner.replays == 3
+        for a, b in zip(gradients(ours), gradients(plain), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
     def test_two_passes_before_one_backward_do_not_share_memory(self) -> None:
         plain = connected().cuda()
         ours = copy.deepcopy(plain)

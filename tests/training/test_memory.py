@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from transformers import TrainerCallback
 
 from unshaken import Connection, RobustTrainer, connect
 from unshaken.connections import GRADIENTS
+from unshaken.defences import RIFT, SMART, SWAP, FreeLB, InformativeTerm, Standard
 from unshaken.solvers import Anderson, GradientDescent
+from unshaken.substitutions import Dictionary
 
 __all__ = ["tokenizer"]  # the fixture
 
@@ -66,3 +69,44 @@ def test_memory_is_flat_over_two_thousand_steps(tmp_path: Any, tokenizer: Any, g
     found = measured(tmp_path, tokenizer, gradient, resident_bytes, steps=2000, every=250)
     print(gradient, {step: f"{size / 2**20:.1f} MiB" for step, size in found.items()})
     assert found[2000] - found[500] < 2**20, found
+
+
+class Passes(TrainerCallback):
+    """Counts the passes of earlier steps that still live when a step begins."""
+
+    def __init__(self, model: Any) -> None:
+        self.passes: list[Any] = []
+        self.living: list[int] = []
+        model.register_forward_hook(lambda module, args, output: self.passes.append(weakref.ref(output.logits)))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.living.append(sum(logits() is not None for logits in self.passes))
+
+
+WORDS = Dictionary(entries={"good": ["bad"], "fine": ["poor"]})
+DEFENCES = [
+    Standard(),
+    FreeLB(),
+    SMART(),
+    InformativeTerm(),
+    RIFT(substitutions=WORDS, steps=1),
+    SWAP(substitutions=WORDS),
+]
+
+
+@pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: type(defence).__name__)
+def test_a_step_lets_go_of_its_passes_without_the_collector(tmp_path: Any, tokenizer: Any, defence: Any) -> None:
+    model = network(dropout=0.1)
+    callback = Passes(model)
+    trainer = RobustTrainer(
+        model, arguments(tmp_path, max_steps=4), defence=defence, processing_class=tokenizer,
+        train_dataset=reviews(32), callbacks=[callback],
+    )  # fmt: skip
+    gc.collect()
+    gc.disable()
+    try:
+        trainer.train()
+    finally:
+        gc.enable()
+    assert len(callback.passes) >= 4
+    assert callback.living == [0, 0, 0, 0]

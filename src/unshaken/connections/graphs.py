@@ -238,17 +238,29 @@ class _Training:
 
     def __init__(self, made: Pass, inputs: Inputs, pool: Any, awaited: Awaited) -> None:
         self.made, self.awaited = made, awaited
-        samples = tuple(value.clone() for value in inputs.values())
+        trained = {name: weight for name, weight in made.named_parameters() if weight.requires_grad}
+        self.weights = tuple(trained.values())
+
+        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
+            weights = dict(zip(trained, tensors[len(inputs) :], strict=True))
+            outputs: tuple[Tensor, ...] = torch.func.functional_call(made, weights, tensors[: len(inputs)])
+            return outputs
+
+        # The graph is made with leaves of its own in the weights' memory. Whoever still holds an earlier pass, such as
+        # a loop that has not yet overwritten its `outputs`, holds leaves that belong to the stream of that pass, and a
+        # capture may not touch another stream.
+        leaves = tuple(weight.detach().requires_grad_() for weight in self.weights)
+        samples = (*(value.clone() for value in inputs.values()), *leaves)
         # Backward runs outside of autocast, as it does in a training loop; the pass itself enters it.
         with warnings.catch_warnings(), torch.autocast(_CUDA, enabled=False):
             # torch's own warm-up runs on another stream, and says so
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
-            self.run: Any = torch.cuda.make_graphed_callables(made, samples, allow_unused_input=True, pool=pool)
+            self.run: Any = torch.cuda.make_graphed_callables(run, samples, allow_unused_input=True, pool=pool)
 
     def __call__(self, inputs: Inputs) -> Any:
         if self.awaited:
             return None  # a pass still waits for its backward pass, which needs the memory that graphs share
-        diverged, *outputs = self.run(*inputs.values())
+        diverged, *outputs = self.run(*inputs.values(), *self.weights)
         if bool(diverged):
             return None
         self.awaited.watch(next(output.grad_fn for output in outputs if output.grad_fn is not None))

@@ -7,6 +7,8 @@ Checkpoints are `SafeTrainer`'s; DDP, FSDP, mixed precision, the loop and callba
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -149,9 +151,10 @@ class RobustTrainer(SafeTrainer):
             max_length=self.args.max_length,
             reader=self.reader,
             progress=self.state.global_step / max(1, self.state.max_steps),
-            backward=lambda loss: self._inner_backward(loss, step),
             local=lambda: self.accelerator.no_sync(model),
         )
+        # `backward` knows another step: one that knew itself would keep its passes until memory is collected.
+        step = dataclasses.replace(step, backward=functools.partial(self._inner_backward, step=step))
         if return_outputs or not model.training:  # evaluation measures the task, not the defence's surrogate
             outputs = step.forward()
             loss = step.task_loss(outputs.logits)
