@@ -17,7 +17,7 @@ from unshaken.wordings import Rows
 if TYPE_CHECKING:
     from unshaken.victims.hugging_face import ModelVictim
 
-ALIKE = 1e-4  # log-probabilities by which company may move an answer: ten times what rounding does
+ALIKE = 1e-4  # by which company may move a log-probability, and by which share of it: ten times what rounding does
 
 
 class Alone:
@@ -70,7 +70,8 @@ class Alone:
         for padding in dict.fromkeys((self.padding, 0)):
             found = self._pass(together, padding)
             witnesses = self._witnesses(together.lengths, found, padding)
-            if all(np.abs(self._pass(rows[number], 0)[0] - found[number]).max() <= ALIKE for number in witnesses):
+            alone = [self._pass(rows[number], 0)[0] for number in witnesses]
+            if all(np.allclose(a, found[b], rtol=ALIKE, atol=ALIKE) for a, b in zip(alone, witnesses, strict=True)):
                 return found
         return None
 
