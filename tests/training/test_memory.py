@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from unshaken import Connection, RobustTrainer, connect
 from unshaken.connections import GRADIENTS
-from unshaken.defences import RIFT, SMART, SWAP, FreeLB, InformativeTerm, Standard
+from unshaken.defences import RIFT, SMART, SWAP, Compose, FreeLB, InformativeTerm, Standard
 from unshaken.solvers import Anderson, GradientDescent
 from unshaken.substitutions import Dictionary
 
@@ -88,7 +88,7 @@ DEFENCES = [
     Standard(),
     FreeLB(),
     SMART(),
-    InformativeTerm(),
+    Compose(Standard(), InformativeTerm(on="clean")),
     RIFT(substitutions=WORDS, steps=1),
     SWAP(substitutions=WORDS),
 ]
