@@ -14,6 +14,14 @@ def chances(promises: np.ndarray) -> np.ndarray:
         return np.where(reached, np.exp((promises - best) / max(2 * usual, 1e-12)), -np.inf)
 
 
+def half_anywhere(weights: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Weights of which half goes to all choices of a word alike: a sharp mixture draws the same few texts again."""
+    given = np.where(np.isfinite(weights), weights, 0.0)
+    total = given.sum(1, keepdims=True)
+    uniform = (np.arange(weights.shape[1]) < sizes[:, None]) / sizes[:, None]
+    return np.asarray(np.where(total > 0, given / np.where(total > 0, total, 1.0), uniform) / 2 + uniform / 2)
+
+
 def drawn_from(weights: np.ndarray, sizes: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Texts with each word drawn in proportion to its weights, uniformly where it has none. (count, positions)"""
     chances = np.where(np.isfinite(weights), weights, 0.0)  # (positions, choices)

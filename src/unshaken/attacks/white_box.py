@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unshaken.attacks.base import SearchAttack
-from unshaken.attacks.drawing import chances, drawn_from
+from unshaken.attacks.drawing import chances, drawn_from, half_anywhere
 from unshaken.attacks.goals import Targeted
 from unshaken.attacks.many.looking import ask_draws, best_promises, looked_into
 from unshaken.attacks.many.prefixes import ask_many_one_by_one, ask_many_prefixes
@@ -132,8 +132,8 @@ class HullAttack(HullGradientAttack):
 
     Paper: Dong et al. 2021 (ASCC), section 3; RIFT evaluates with it. There the mixture itself is the adversary; here
         only a real text counts. A mixture is no text, and the text of all heaviest substitutes often lies far from it:
-        texts on the way there are asked about too, word by word in the order of their weight, and then texts drawn in
-        proportion to the weights.
+        texts on the way there are asked about too, word by word in the order of their weight, and then drawn texts:
+        each word half by the weights, half from anywhere.
     Relations: `defences.ASCC` trains against the same inner search.
     Cost: `steps` forward and backward passes and up to as many queries as there are words and draws, a restart. Passes
         with gradients do not count as queries.
@@ -177,7 +177,7 @@ class HullAttack(HullGradientAttack):
             found = yield from ask(space, space.clean, order, choices)
             if found is not None:
                 return found
-            rows = drawn_from(weights, space.sizes, self.draws, rng)
+            rows = drawn_from(half_anywhere(weights, space.sizes), space.sizes, self.draws, rng)
             scores = yield Ask(rows=rows, in_order=True)
             if scores.success.any():
                 return np.asarray(rows[scores.success.argmax()])
@@ -196,7 +196,8 @@ class HullAttack(HullGradientAttack):
                 order, chosen = _heaviest(own)
                 rank[number, order], choices[number, order] = np.arange(len(order)), chosen
             yield from ask(cohort, *(torch.from_numpy(part).to(cohort.device) for part in (rank, choices)))
-            ask_draws(cohort, weights, self.draws, streams)
+            spread = {number: half_anywhere(own, cohort.spaces[number].sizes) for number, own in weights.items()}
+            ask_draws(cohort, spread, self.draws, streams)
             yield
 
     def _look(self, victim: ModelVictim, hull: Hull, batch: _Batch) -> Tensor:
