@@ -131,6 +131,21 @@ def test_a_forecast_measures_rows_once_and_leaves_nothing(tmp_path: Path, monkey
     assert len(set(begun)) == found.measured_rows
 
 
+def test_a_forecast_counts_calibrated_twins_of_a_model_that_is_always_right() -> None:
+    """No temperature is best on such rows, and what the twin asks takes as long at any."""
+    rows = Examples(rows=tuple(Example(id=str(n), texts=(f"a good film {n}",), label=1) for n in range(16)))
+    asked = {}
+    for calibrate in (False, True):
+        victim = bag_victim()
+        answer, texts = victim.function, []
+        victim.function = lambda some, answer=answer, texts=texts: (texts.extend(some), answer(some))[1]
+        assert evaluate(victim, rows).evaluations[0].accuracy("clean").value == 1
+        texts.clear()
+        assert forecast([victim], rows, ATTACKS[:1], rows=160, calibrate=calibrate).measured_rows <= 16
+        asked[calibrate] = len(texts)
+    assert asked[True] == 2 * asked[False]
+
+
 def test_the_forecast_is_a_line_through_the_measurements() -> None:
     import numpy as np
 
