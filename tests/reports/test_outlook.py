@@ -108,6 +108,22 @@ def test_a_run_that_goes_on_counts_what_is_left(tmp_path: Path) -> None:
     assert promised([attack], resumed=tmp_path / "other") == promised([attack])
 
 
+def test_a_run_that_goes_on_counts_no_recheck_and_no_twin_that_is_done(tmp_path: Path) -> None:
+    attack, victim = PWWS(substitutions=WORDS, scoring="probability"), stubborn()
+    data = rows(*TEXTS).with_rows([*rows(*TEXTS), Example(id="wrong", texts=("a",), label=1)])
+    options: dict[str, Any] = {"recheck": 2, "calibrate": True}
+    evaluate(victim, data, [attack], out=tmp_path, **options)
+    assert outlook([victim], data, [attack], resumed=tmp_path, **options) == ""
+    (found,) = tmp_path.glob("*-at-temperature-*/*/pwws-*.jsonl")
+    found.unlink()
+    line = outlook([victim], data, [attack], resumed=tmp_path, certify=True, **options)
+    expected = outlook([victim], data, [attack], recheck=2)
+    questions = [re.findall(r"about ([\d,]+) questions", text) for text in (line, expected)]
+    assert questions[0] == questions[1] != []
+    assert "without certificates" in line
+    assert "certificates" not in expected
+
+
 def test_two_attacks_of_one_name_are_counted_both() -> None:
     small, large = (Genetic(substitutions=WORDS, population=size, generations=3) for size in (4, 40))
     both = promised([small, large])

@@ -69,6 +69,8 @@ def evaluate(
         raise UnshakenError("--calibrate fits one temperature to all examples; leave out --block")
     if block is not None and certify:
         raise UnshakenError("--certify keeps its proofs in one report; leave out --block")
+    if dry_run and certify:
+        raise UnshakenError("--dry-run measures answers and attacks, no certificates; leave out --certify")
     from unshaken.console import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
@@ -111,8 +113,13 @@ def evaluate(
             )
             return
         if shard.leads:
-            how: dict[str, Any] = {"recheck": recheck, "calibrate": calibrate, "resumed": out if resume else None}
-            large.print_outlook(victims, examples.values(), attacks, **how)
+            how: dict[str, Any] = {
+                "recheck": recheck,
+                "certify": bool(certificates),
+                "resumed": out if resume else None,
+            }
+            held_out = next(iter(examples.values())) if calibrate else False
+            large.print_outlook(victims, examples.values(), attacks, calibrate=held_out, **how)
         report = run(
             victims if names is None else dict(zip(names, victims, strict=True)),
             examples,

@@ -18,6 +18,7 @@ from unshaken.evaluation.probes import variants
 from unshaken.examples import Examples
 from unshaken.substitutions import MaskedLM, coverage
 from unshaken.victims.base import Victim
+from unshaken.victims.calibrated import calibrated
 
 GLANCE = 32  # examples that are looked at
 BOUNDED = (PWWS, TextFooler, Genetic, Beam)  # searches of which `queries_to_the_end` knows the end
@@ -29,7 +30,8 @@ def outlook(
     attacks: Sequence[Attack],
     *,
     recheck: int = 0,
-    calibrate: bool = False,
+    calibrate: Examples | bool = False,
+    certify: bool = False,
     resumed: Path | None = None,
 ) -> str:
     """How long the attacks take at most: what searches that find nothing ask, and how fast the models answer.
@@ -40,22 +42,28 @@ def outlook(
     Args:
         recheck: As for `evaluate`.
         calibrate: The same.
+        certify: Whether certificates follow. They are not counted, and the line says so.
         resumed: The folder of a run that goes on; what it holds is not asked again.
     """
     if not examples or examples.is_static:
         return ""
     few = examples.sample(min(GLANCE, len(examples)))
     asked = [(attack, _most_questions(attack, few)) for attack in attacks if _is_bounded(attack)]
-    times = 2 if calibrate else 1
     again = min(recheck, len(examples))
-    totals = [
-        sum(
-            each * (_left(victim, examples, attack, resumed) + (times - 1) * len(examples))
-            + each * times * again * variants(attack)
-            for attack, each in asked
-        )
-        for victim in victims
-    ]
+
+    def most(victim: Victim) -> float:
+        """A search of which nothing is left is not rechecked again either."""
+        left = [(_left(victim, examples, attack, resumed), attack, each) for attack, each in asked]
+        return sum(each * (count + again * variants(attack)) for count, attack, each in left if count)
+
+    def with_twin(victim: Victim) -> float:
+        if calibrate is False:
+            return most(victim)
+        if resumed is None:
+            return 2 * most(victim)
+        return most(victim) + most(calibrated(victim, examples if calibrate is True else calibrate))
+
+    totals = [with_twin(victim) for victim in victims] if asked else []
     total = sum(totals)
     if not total:
         return ""
@@ -64,13 +72,14 @@ def outlook(
         "each again calibrated" if calibrate else "",
         f"{again} of them rechecked" if again else "",
         "without what is finished" if resumed else "",
+        "without certificates" if certify else "",
     ]
     names = ", ".join(attack.name for attack, _ in asked)
     where = ", ".join(filter(None, (f"{names} on {len(examples):,} examples of {examples.name}", *also)))
     line = f"{where}: at most about {total:,.0f} questions"
     texts = [row.texts for row in few]
     try:
-        seconds = sum(most / _rate(victim, texts) for victim, most in zip(victims, totals, strict=True))
+        seconds = sum(number / _rate(victim, texts) for victim, number in zip(victims, totals, strict=True))
     except Exception:  # the run meets what is wrong with a text too, and lets that example alone fail
         return line
     return f"{line}, {duration(seconds)} at {total / seconds:,.0f} per second; a search that succeeds stops earlier"
