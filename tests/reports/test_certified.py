@@ -20,6 +20,7 @@ from unshaken.evaluation import Report, evaluate
 from unshaken.evaluation.report import merge
 from unshaken.examples import Example, Examples
 from unshaken.substitutions import Dictionary
+from unshaken.victims.calibrated import at_temperature
 
 SAMPLES, ALPHA = 200, 0.01
 TEXTS = ("a good film", "a good plot in a film", "a slow film", "a good end of it all")
@@ -143,6 +144,22 @@ def test_views_show_it_in_a_table_of_its_own(tmp_path: Path) -> None:
     assert [line["condition"] for line in lines] == ["clean", "pwws"]
     plain = evaluate(finds_good(), rows()).save(tmp_path / "plain.html").read_text()
     assert "Certified" not in plain
+
+
+def test_a_static_set_is_certified_as_any_other() -> None:
+    data = rows().with_rows([Example(id="0", texts=("a fine film",), label=1, original=("a good film",))])
+    assert data.is_static
+    assert only(evaluate(always_positive(), data, certificates=Deletion(**SETTINGS))).clean == 1
+
+
+def test_a_victim_at_a_temperature_of_ones_own_is_certified() -> None:
+    found = only(evaluate(at_temperature(always_positive(), 2), rows(), certificates=Deletion(**SETTINGS)))
+    assert found.clean == 1
+
+
+def test_a_dry_run_measures_no_certificate_and_says_so(refused: Any, tiny: str) -> None:
+    line = refused("evaluate", tiny, "sst2", "--dry-run", "--certify", "safer")
+    assert "leave out --certify" in line
 
 
 def test_a_calibrated_twin_is_not_certified_twice() -> None:

@@ -84,6 +84,7 @@ def evaluate(
     models = [Victim.of(victim) for victim in given]
     sets = _sets(examples, models)
     _check_input(models, sets)
+    twins: list[Tempered | TemperedModel] = []
     if calibrate is not False:
         held_out = sets[0] if calibrate is True else calibrate
         twins = [calibrated(model, held_out) for model in models]
@@ -98,8 +99,9 @@ def evaluate(
     if folder is not None and (folder / REPORT_FILE).exists() and not resume:
         raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
     with contextlib.nullcontext() if folder is None else locked(folder):
-        how = (chosen, folder, resume, seed, recheck, progress, shard, proofs)
-        runs = [_Run(victim, rows, *how) for rows in sets for victim in models]
+        how = (chosen, folder, resume, seed, recheck, progress, shard)
+        # A temperature changes no answer, so what is proved of a model holds for its twin.
+        runs = [_Run(victim, rows, *how, () if victim in twins else proofs) for rows in sets for victim in models]
         if not shard.is_whole:  # all shares first, so that the first process waits for the others once
             for run in runs:
                 run.do_share()
@@ -216,7 +218,7 @@ class _Run:
         if self.folder is not None:
             remove_parts(self._answer_file)
         if self.examples.is_static:
-            return result
+            return self._certify(result)
         visible = probes.visible_words(self.victim, self.examples)
         runs = {_key(run.attack, run.settings): run for run in result.attacks}
         wanted = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
@@ -228,9 +230,9 @@ class _Run:
         return self._certify(result)
 
     def _certify(self, result: Evaluation) -> Evaluation:
-        """The certificates that are asked for; one that is there already stays. A temperature changes no answer."""
+        """The certificates that are asked for; one that is there already stays."""
         known = {_key(item.certificate, item.settings): item for item in result.certificates}
-        for item in () if result.model.temperature is not None else self.certificates:
+        for item in self.certificates:
             key = _key(item.name, item.settings())
             if key not in known:
                 known[key] = item(self.victim, self.examples, progress=self.progress)
