@@ -68,6 +68,9 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     assert found.model.config.id2label == {0: "bad", 1: "good"}
     assert found.tokenizer.get_vocab() == found.victim.tokenizer.get_vocab()
     assert found.victim.reader is not None
+    measured = {item.model.fingerprint for item in found.report.evaluations if item.model.method == "hardened"}
+    assert measured == {found.victim.fingerprint}  # truncated as in the report, and on its device
+    assert (found.victim.max_length, found.victim.device.type) == (32, "cpu")
     assert len(repr(found)) < 600  # no log of the training, no text
     assert "<table" in found._repr_html_()
     rest = rows(20)

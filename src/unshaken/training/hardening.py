@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,16 @@ HELD_OUT = 0.2  # of the rows, to report on, if there are no others
 
 @dataclass(frozen=True, kw_only=True)
 class Hardened:
-    """Two trained models, and how they fare; `model`, `tokenizer` and `victim` are the hardened one."""
+    """Two trained models, and how they fare; `model`, `tokenizer` and `victim` are the hardened one.
+
+    Attributes:
+        victim: The hardened model with its tokenizer and reader, as the report measured it.
+    """
 
     plain: FineTuned
     hardened: FineTuned
     report: Report
-
-    @cached_property
-    def victim(self) -> ModelVictim:
-        """The hardened model with its tokenizer and reader, ready to answer and to be attacked."""
-        return Victim.from_pretrained(str(self.hardened.folder))
+    victim: ModelVictim = field(repr=False)
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()
@@ -130,7 +129,7 @@ def harden(
     robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume)
     report = merge([clean, robust])
     report.save(out / "report.json")
-    return Hardened(plain=plain, hardened=hardened, report=report)
+    return Hardened(plain=plain, hardened=hardened, report=report, victim=victims["hardened"])
 
 
 def _rows(data: Any, test: Examples | None, seed: int) -> tuple[Examples, Examples]:
