@@ -19,6 +19,7 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate
 from unshaken.evaluation.report import merge
 from unshaken.examples import Example, Examples
+from unshaken.reports.certified import certified_rows
 from unshaken.substitutions import Dictionary
 from unshaken.victims.calibrated import at_temperature
 
@@ -115,6 +116,24 @@ def test_a_certificate_of_other_examples_is_refused() -> None:
         Report.from_json(value)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda item: item["rows"][0].update(label=0), "deletion has other labels"),
+        (lambda item: item.update(fingerprint="0" * 64), "deletion is a certificate of another model"),
+        (lambda item: item["settings"].pop("samples"), "deletion does not tell its samples"),
+        (lambda item: item["settings"].update(alpha="small"), "deletion does not tell its samples"),
+    ],
+)
+def test_a_certificate_that_was_changed_is_refused(change: Any, said: str) -> None:
+    report = evaluate(always_positive(), rows(), certificates=Deletion(**SETTINGS))
+    value = json.loads(json.dumps(report.to_json()))
+    assert Report.from_json(value).evaluations == report.evaluations
+    change(value["evaluations"][0]["certificates"][0])
+    with pytest.raises(UnshakenError, match=said):
+        Report.from_json(value)
+
+
 def test_views_show_it_in_a_table_of_its_own(tmp_path: Path) -> None:
     words = Dictionary(entries={"good": ["fine"], "fine": ["good"]})
     report = evaluate(
@@ -131,7 +150,7 @@ def test_views_show_it_in_a_table_of_its_own(tmp_path: Path) -> None:
     (line,) = (line.split() for line in after.splitlines() if "deletion" in line)
     asked = f"{evaluation.certificates[0].asked / 4:.0f}"
     shares = ["4", "75.0", "0.0", "0.0", "0.0", "0.0", "0.0", "[0.0,", "49.0]"]
-    assert line[:-1] == ["finds", "on", "made", "deletion", *shares, "200", "0.01", asked]
+    assert line[:-1] == ["finds", "on", "made", "deletion:guesses=20,rate=0.5", *shares, "200", "0.01", asked]
 
     markdown = report.save(tmp_path / "report.md").read_text()
     assert "## Certified" in markdown
@@ -139,11 +158,32 @@ def test_views_show_it_in_a_table_of_its_own(tmp_path: Path) -> None:
     assert "deletion" not in main
     page = report.save(tmp_path / "report.html").read_text()
     (table,) = re.findall(r'aria-label="Certified".*?</table>', page, re.DOTALL)
-    assert re.findall(r"<td[^>]*>([^<]*)</td>", table)[:5] == ["made", "finds", "deletion", "4", "75.0"]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", table)[:5] == [
+        "made",
+        "finds",
+        "deletion:guesses=20,rate=0.5",
+        "4",
+        "75.0",
+    ]
     lines = csv.DictReader(io.StringIO(report.save(tmp_path / "report.csv").read_text()))
     assert [line["condition"] for line in lines] == ["clean", "pwws"]
     plain = evaluate(finds_good(), rows()).save(tmp_path / "plain.html").read_text()
     assert "Certified" not in plain
+
+
+def test_certificates_of_one_kind_are_told_apart() -> None:
+    sets = [Dictionary(entries={"good": [word]}) for word in ("fine", "nice")]
+    usual: dict[str, Any] = {"samples": 10, "alpha": 0.1}  # which have columns
+    proofs = [*(RanMask(keep=keep, **usual) for keep in (0.1, 0.5)), RanMask(seed=3, mask="X", **usual)]
+    report = evaluate(
+        always_positive(), rows(), certificates=[*proofs, *(Safer(substitutions=own, **usual) for own in sets)]
+    )
+    assert [line[2] for line in certified_rows(Report.from_json(json.loads(json.dumps(report.to_json()))))] == [
+        "ranmask",
+        "ranmask:keep=0.5",
+        "ranmask:seed=3,mask=X",
+        *(f"safer:substitutions=dictionary [{own.fingerprint[:6]}]" for own in sets),
+    ]
 
 
 def test_a_static_set_is_certified_as_any_other() -> None:

@@ -212,9 +212,17 @@ def _contradictions(evaluation: Evaluation) -> Iterator[str]:
         changed = [result.adversarial for result in run.results if result.adversarial is not None]
         if any(len(texts) != columns for texts in changed):
             yield f"a result of {run.attack} has other than {columns} texts"
+    labels = {row.id: row.label for row in evaluation.predictions}
     for item in evaluation.certificates:
         if sorted(row.example_id for row in item.rows) != sorted(ids):
             yield f"{item.certificate} is a certificate of other examples"
+        if any(row.label != labels.get(row.example_id) for row in item.rows):
+            yield f"{item.certificate} has other labels than the predictions"
+        if item.fingerprint != evaluation.model.fingerprint:
+            yield f"{item.certificate} is a certificate of another model"
+        samples, alpha = item.settings.get("samples"), item.settings.get("alpha")
+        if type(samples) is not int or type(alpha) is not float:
+            yield f"{item.certificate} does not tell its samples and its chance of error"
 
 
 def _with_texts(run: Any, texts: dict[str, list[str]], where: str) -> Any:

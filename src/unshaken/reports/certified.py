@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from unshaken.certificates import Certified
+from unshaken.certificates import CERTIFICATES, Certificate, Certified
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report
 
 RADII = (0, 1, 2, 4)
+COLUMNS = ("samples", "alpha")  # settings that the table has columns for
 NOTE = (
     "Certified: right answers of the majority over random changes of a text that no attack of the certificate's kind "
     "can change, by an exact binomial bound. A lower bound, about another classifier than the model alone; accuracy "
@@ -23,12 +25,27 @@ def headings(radii: Sequence[int] = RADII) -> tuple[str, ...]:
     return ("certificate", "n", "abstains", *shares, "any words", "samples", "alpha", "asked per text", "seconds")
 
 
+def title(item: Certified) -> str:
+    """Its kind, and the settings by which it is not the usual one: `ranmask:keep=0.5`."""
+    kind = CERTIFICATES.get(item.certificate, Certificate)
+    usual = {"name": item.certificate, **{own.name: own.default for own in fields(kind)}}
+    told = [f"{key}={_short(value)}" for key, value in item.settings.items() if key not in COLUMNS]
+    plain = {f"{key}={_short(value)}" for key, value in usual.items()}
+    named = ",".join(part for part in told if part not in plain)
+    return f"{item.certificate}:{named}" if named else item.certificate
+
+
+def _short(value: Any) -> str:
+    """A set of substitutions by its name and the start of its fingerprint: two sets may share a name."""
+    return f"{value.get('name')} [{str(value.get('fingerprint'))[:6]}]" if isinstance(value, dict) else str(value)
+
+
 def cells(item: Certified, radii: Sequence[int] = RADII) -> tuple[str, ...]:
     """Percentages of the texts; what was drawn for each of them, and what it cost."""
     count = len(item.rows)
     shares = (item.accuracy(own) for own in radii)
     return (
-        item.certificate,
+        title(item),
         str(count),
         f"{100 * item.abstained:.1f}",
         *(f"{100 * share:.1f}" for share in shares),
