@@ -103,15 +103,20 @@ def files(plan: Plan) -> Trials:
             shutil.rmtree(folder / "out", ignore_errors=True)
 
 
+def payloads_left(plan: Plan, kind: str) -> tuple[str, ...]:
+    """Those after the ones that earlier lines have, whatever the scale was."""
+    done = plan.done[kind]
+    return PAYLOADS[done : done + plan.missing(kind, len(PAYLOADS))]
+
+
 def names(plan: Plan) -> Trials:
     """Payloads as text, label, column, file and folder: shown, and obeyed nowhere."""
     from tiny_commands import make_arguments
 
     kind = "injected names"
-    missing = plan.missing(kind, len(PAYLOADS))
     with workspace() as folder:
         words = make_arguments(made(folder / "tiny"))
-        for number, payload in enumerate(PAYLOADS[len(PAYLOADS) - missing :]):
+        for number, payload in enumerate(payloads_left(plan, kind)):
             place = folder / f"p{number}"
             named = place / re.sub(r"[/\x00]", "_", f"m{payload}")
             shutil.copytree(words[0], named)

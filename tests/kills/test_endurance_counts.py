@@ -65,3 +65,12 @@ def test_what_earlier_lines_have_is_not_done_again(tmp_path, counts, plan):
     assert again.missing("kills: scan", 30) == 30
     assert again.draw("kills: train").random() != plan().draw("kills: train").random()
     assert counts.done(tmp_path / "none") == Counter()
+
+
+def test_a_run_after_a_smaller_one_tries_every_payload_once(plan):
+    from strangers import PAYLOADS, payloads_left
+
+    first = payloads_left(plan(scale=0.25), "names")
+    rest = payloads_left(plan(done=Counter({"names": len(first)})), "names")
+    assert 0 < len(first) < len(PAYLOADS)
+    assert (*first, *rest) == PAYLOADS
