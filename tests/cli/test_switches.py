@@ -47,6 +47,19 @@ def test_harden_chooses_rate_and_epochs_as_train_does(unshaken, tiny, reviews, t
     assert (given["num_train_epochs"], given["learning_rate"], given["use_cpu"]) == (2, 3e-5, True)
 
 
+@pytest.mark.parametrize("command", ["harden", "train"])
+def test_a_device_that_training_cannot_take_is_refused(refused, tiny, reviews, tmp_path, monkeypatch, command):
+    """The trainer chooses its GPUs itself; what it cannot be told must not be taken and forgotten."""
+    import torch
+
+    words = [command, reviews, "--model", tiny, "--out", tmp_path / "run"]
+    assert "leave one out" in refused(*words, "--cpu", "--device", "cuda")
+    assert "give cpu" in refused(*words, "--device", "mps")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert "CUDA_VISIBLE_DEVICES=1 in place of --device cuda:1" in refused(*words, "--device", "cuda:1")
+    assert not (tmp_path / "run").exists()
+
+
 def test_fractions_for_labels_are_asked_about(refused, unshaken, tiny, tmp_path, write_rows):
     data = write_rows(tmp_path / "stars.csv", ("text", "label"), *((f"film {n}", f"{n / 10}") for n in range(20)))
     line = refused("train", data, "--model", tiny, "--cpu", "--out", tmp_path / "run")

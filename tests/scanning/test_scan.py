@@ -248,6 +248,31 @@ def test_mistakes_in_the_command(refused, tmp_path, monkeypatch, write_rows) -> 
     assert "package.module:name" in refused("scan", "--victim", "guard", "mails.csv")
 
 
+def test_what_only_a_folder_can_be_loaded_with(refused, tmp_path, monkeypatch, write_rows) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", ("text", "label"), ("free", "spam"))
+    for target in (["guard.onnx"], ["http://127.0.0.1:9/spam"], ["--victim", "my_guard:model"]):
+        line = refused("scan", *target, "mails.csv", "--dtype", "bfloat16")
+        assert f"--dtype is for a folder or hub name, and does nothing to {' '.join(target)}; leave it out" in line
+    assert not (tmp_path / "out").exists()
+    for target in ("guard.onnx", "http://127.0.0.1:9/spam"):
+        line = refused("play", target, "--device", "cpu", "--dtype", "bfloat16", "--no-browser")
+        assert f"--device, --dtype is for a folder or hub name, and does nothing to {target}" in line
+
+
+def test_a_victim_that_is_a_path(tmp_path, monkeypatch, unshaken, tiny, write_rows) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", ("text", "label"), ("a good film", 1), ("a bad film", 0))
+    (tmp_path / "my_path_for_scan.py").write_text(f"PATH = {str(tiny)!r}\n")
+    common = ["scan", "--victim", "my_path_for_scan:PATH", "mails.csv", "--family", "leetspeak", "--search", 0]
+    code, _, err = unshaken(*common, "--out", "found")
+    assert code == 0, err
+    assert ScanResult.load(tmp_path / "found" / "scan.json").victim == str(tiny)
+    code, _, err = unshaken(*common, "--labels", "bad,good")
+    assert code == 2
+    assert "names its classes itself" in err
+
+
 def test_the_page_of_the_docs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "scan-a-guard.md").read_text(encoding="utf-8")

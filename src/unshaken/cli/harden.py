@@ -45,7 +45,6 @@ def harden(
     options.require_files(file)
     from unshaken.console import Console
     from unshaken.files import locked
-    from unshaken.processes import own_device
     from unshaken.reports.model_card import save_model_card
     from unshaken.substitutions import parse_substitutions
     from unshaken.tasks import load_task
@@ -57,8 +56,7 @@ def harden(
     if limit is not None:
         loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))
     console = Console()
-    if device is not None:
-        cpu = own_device(device) == "cpu"
+    cpu = options.trains_on_cpu(cpu, device)
     arguments = {
         **({} if epochs is None else {"num_train_epochs": epochs}),
         **({} if learning_rate is None else {"learning_rate": learning_rate}),

@@ -90,6 +90,27 @@ def least_similarity(given: float | None) -> float:
     return given if given is not None else LEAST if encoder_at_hand() else 0.0
 
 
+def trains_on_cpu(cpu: bool, device: str | None) -> bool:
+    """What --cpu and --device come to in training, which takes every GPU that it sees and no other device."""
+    if device is None:
+        return cpu
+    if cpu and device != "cpu":
+        raise UnshakenError(f"--cpu and --device {device} exclude each other; leave one out")
+    import torch
+
+    from unshaken.processes import own_device
+
+    own_device(device)
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda"):
+        raise UnshakenError(f"training is on cpu or cuda, not on {device}; leave out --device, or give cpu")
+    if kind == "cuda" and number and torch.cuda.device_count() > 1:
+        raise UnshakenError(
+            f"training takes every GPU that it sees; set CUDA_VISIBLE_DEVICES={number} in place of --device {device}"
+        )
+    return kind == "cpu"
+
+
 def whole_number(option: str, text: str) -> int:
     """One of several numbers that an option names."""
     if not text.strip().isdecimal():
@@ -122,6 +143,13 @@ def require_models(*names: str) -> None:
             )
         if not name.endswith(".onnx"):
             locate(name)
+
+
+def require_loaded_here(model: str, **given: object) -> None:
+    """Refuse what only a folder or hub name can be loaded with, given for a model that is loaded otherwise."""
+    named = ", ".join(f"--{key.replace('_', '-')}" for key, value in given.items() if value)
+    if named and (model.startswith(("http://", "https://", "--victim")) or model.endswith(".onnx")):
+        raise UnshakenError(f"{named} is for a folder or hub name, and does nothing to {model}; leave it out")
 
 
 def _beside(path: Path) -> list[Path]:

@@ -23,6 +23,8 @@ def play(
     Opens a local page: type a sentence, choose an attack, watch the words change. Nothing leaves this machine.
     """
     options.require_models(*models)
+    for name in models:
+        options.require_loaded_here(name, device=device, dtype=dtype)
     import webbrowser
 
     from unshaken.console import Console

@@ -61,6 +61,9 @@ def scan(
     model, task = _model_and_data(words, victim)
     options.require_files(task)
     options.require_models(*filter(None, (model,)))
+    loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
+    loading["trust_remote_code"] = trust_remote_code
+    options.require_loaded_here(model or f"--victim {victim}", **loading)
     from unshaken.cli.evaluate import load_sets
     from unshaken.console import Console
     from unshaken.scanning import scan as run
@@ -72,7 +75,7 @@ def scan(
         given |= {"request": request, "answer": answer, "rate": rate, "cache": out / "answers.jsonl"}
         out.mkdir(parents=True, exist_ok=True)
     elif victim is None and not str(model).endswith(".onnx"):
-        given = {"device": device, "dtype": dtype, "max_length": max_length, "trust_remote_code": trust_remote_code}
+        given = loading
     target = load_victim(victim, **given) if victim else Victim.of(model, **given)
     console = Console()
     chosen = [name for text in family or () for name in text.split(",")] or None
@@ -132,6 +135,8 @@ def load_victim(path: str, **given: Any) -> Victim:
     if not name:
         raise UnshakenError(f"--victim is {path!r}; it is package.module:name")
     found = import_object("victim", module, name)
-    if given and (hasattr(found, "classes_") or hasattr(found, "task")):
+    is_path = isinstance(found, str | Path)
+    is_folder = is_path and not str(found).startswith(("http://", "https://")) and not str(found).endswith(".onnx")
+    if given and (is_folder or hasattr(found, "classes_") or hasattr(found, "task")):
         raise UnshakenError(f"{path} names its classes itself; leave out --labels")
-    return Victim.of(found, name=path, **given)
+    return Victim.of(found, **given) if is_path else Victim.of(found, name=path, **given)

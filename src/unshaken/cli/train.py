@@ -108,14 +108,13 @@ def train(
     from unshaken.console import Console
     from unshaken.defences import parse
     from unshaken.files import locked
-    from unshaken.processes import Shard, own_device
+    from unshaken.processes import Shard
     from unshaken.smoothing import parse as parse_smoothing
     from unshaken.tasks import TASKS, leakage, load_task, save_examples
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
 
-    if device is not None:
-        cpu = own_device(device) == "cpu"
+    cpu = options.trains_on_cpu(cpu, device)
     if cuda_graphs:
         _require_one_gpu(cpu)
     if deterministic:
