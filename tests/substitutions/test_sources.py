@@ -1,6 +1,7 @@
 """Dictionaries, typos, word vectors and masked language models as substitution sets; and what they cover."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from unshaken.substitutions import (
     require_coverage,
     segment,
 )
+from unshaken.substitutions import masked_lm as masked_lm_module
 from unshaken.substitutions.typos import NEIGHBOURS
 
 
@@ -279,6 +281,27 @@ def test_masked_lm_in_batches_equals_one_at_a_time(masked_lm):
     assert batched == single
     assert batched[0][0] == batched[0][3] == []  # function words are left alone
     assert all(len(found) == 8 for found in (batched[0][1], batched[2][5]))
+
+
+def test_masked_lm_keeps_what_is_asked_where_it_forgets(masked_lm, monkeypatch):
+    """A text that is known already is asked about together with so many new ones that what is known is forgotten."""
+    expected = MaskedLM(model=masked_lm, k=8).for_texts(TEXTS)
+    forgetful = MaskedLM(model=masked_lm, k=8)
+    forgetful.for_text(TEXTS[0])
+    monkeypatch.setattr(masked_lm_module, "CACHED", len(forgetful._known))
+    assert forgetful.for_texts(TEXTS) == expected
+    known = dict(forgetful._known)
+    assert forgetful.for_texts(TEXTS[:2]) == expected[:2]
+    assert forgetful._known == known  # nothing is new, so nothing is forgotten
+
+
+def test_masked_lm_answers_two_threads(masked_lm, monkeypatch):
+    expected = MaskedLM(model=masked_lm, k=8).for_texts(TEXTS)
+    monkeypatch.setattr(masked_lm_module, "CACHED", 1)  # each call forgets
+    shared = MaskedLM(model=masked_lm, k=8, batch_size=1)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(shared.for_text, TEXTS * 8))
+    assert found == expected * 8
 
 
 def test_masked_lm_takes_plain_word_lists(masked_lm):

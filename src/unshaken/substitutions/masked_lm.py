@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -17,6 +18,7 @@ from unshaken.substitutions.words import Words, join
 
 EDITS = ("replace", "reread", "insert")
 CACHED = 1 << 15  # masked contexts whose predictions are kept
+_PREDICTING = threading.Lock()  # a worker may ask while the main thread does
 
 
 class Gap(NamedTuple):
@@ -125,16 +127,26 @@ class MaskedLM(Substitutions):
         masked = {
             (place, edit): self._masked(*places[place], edit) for place in sorted(open_places) for edit in self.edits
         }
-        self._predict([gap for gap in dict.fromkeys(masked.values()) if gap not in self._known])
+        known = self._predicted(dict.fromkeys(masked.values()))
         return [
-            [form for edit in self.edits for form in self._forms(words[at], edit, masked[place, edit])]
+            [form for edit in self.edits for form in self._forms(words[at], edit, known[masked[place, edit]])]
             if place in open_places
             else []
             for place, (words, at) in enumerate(places)
         ]
 
-    def _forms(self, word: str, edit: str, gap: Gap) -> list[str]:
-        found = [other for other in self._known[gap] if self._is_allowed(word, other)][: self.k]
+    def _predicted(self, gaps: Collection[Gap]) -> dict[Gap, tuple[str, ...]]:
+        """What the model expects in each gap, most likely first."""
+        with _PREDICTING:
+            new = [gap for gap in gaps if gap not in self._known]
+            if new and len(self._known) + len(new) > CACHED:
+                self._known.clear()
+                new = list(gaps)  # some may be among what is forgotten
+            self._predict(new)
+            return {gap: self._known[gap] for gap in gaps}
+
+    def _forms(self, word: str, edit: str, expected: Sequence[str]) -> list[str]:
+        found = [other for other in expected if self._is_allowed(word, other)][: self.k]
         return [f"{word} {other}" for other in found] if edit == "insert" else found
 
     def _masked(self, words: Words, position: int, edit: str) -> Gap:
@@ -152,8 +164,6 @@ class MaskedLM(Substitutions):
         from unshaken.attention import attention_for_any_shape
         from unshaken.substitutions.pretrained import batches
 
-        if len(self._known) + len(gaps) > CACHED:
-            self._known.clear()
         model, tokenizer = self._loaded
         whole = torch.zeros(model.config.vocab_size, dtype=torch.bool)
         whole[[row for row in self._vocabulary if row < len(whole)]] = True
