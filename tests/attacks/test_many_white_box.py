@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+import torch
 from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import HotFlip, HullAttack, Targeted, Untargeted, Victim
@@ -67,6 +68,20 @@ def test_equal_under_budgets_and_constraints(attack: Any, victims: Any) -> None:
 def test_equal_for_pairs_and_frozen_columns(attack: Any, victims: Any) -> None:
     for frozen in ((), ("premise",)):
         assert_equal(replace(attack, frozen_columns=frozen), victims[3], labelled(victims[3], PAIRS))
+
+
+def test_a_promise_that_is_no_number_is_never_asked(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = HotFlip._look
+
+    def partly_lost(*given: Any) -> torch.Tensor:
+        seen = look(*given)
+        return seen.masked_fill(torch.arange(seen.numel()).view_as(seen) % 3 == 1, torch.nan)
+
+    direct = SEARCHES[0](victims[2], labelled(victims[2]))
+    monkeypatch.setattr(HotFlip, "_look", partly_lost)
+    assert assert_equal(SEARCHES[0], victims[2], labelled(victims[2])) == {"success", "failure"}
+    lost = SEARCHES[0](victims[2], labelled(victims[2]))
+    assert [row.queries for row in lost] != [row.queries for row in direct]  # something was lost
 
 
 def test_looks_go_on_where_a_worker_reads(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def best_promises(cohort: Cohort, walking: Tensor, rows: Tensor, seen: Sequence[
     """
     promises = np.full((len(seen), cohort.width, max(own.shape[1] for own in seen)), -np.inf)
     for row, own in enumerate(seen):
-        promises[row, : own.shape[0], 1 : own.shape[1]] = own[:, 1:]
+        promises[row, : own.shape[0], 1 : own.shape[1]] = np.where(np.isnan(own), -np.inf, own)[:, 1:]  # none is asked
     choices = promises.shape[2]
     open_places = (rows[walking] == 0)[..., None]
     flat = torch.from_numpy(promises).to(cohort.device).where(open_places, -torch.inf).flatten(1)
