@@ -128,6 +128,26 @@ def test_many_texts_are_answered_as_if_each_were_alone(tokenizer: Any, padding: 
     assert victim.answers_alone([]).shape == (0, 2)
 
 
+def little_by_padding(module: Any, args: Any, given: dict[str, torch.Tensor], found: Any) -> Any:
+    """Padding moves any text a little; the shortest one is so sure that it does not show there."""
+    lengths = given["attention_mask"].sum(1)
+    moved = 40.0 * (lengths == 3) + 0.0015 * (lengths < given["attention_mask"].shape[1])
+    found.logits = found.logits + moved[:, None] * torch.tensor([1.0, -1.0])
+    return found
+
+
+def test_a_text_that_is_sure_is_no_witness_alone(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer)
+    model.register_forward_hook(little_by_padding, with_kwargs=True)
+    victim = Victim.from_model(model, tokenizer)
+    victim.alone.padding = 1 << 20
+    assert victim.alone.rows_are_apart
+    texts = [(text,) for text in LENGTHS]
+    alone = np.stack([victim.answer_alone(row) for row in texts])
+    assert alone[LENGTHS.index("a")].min() < -60
+    np.testing.assert_allclose(victim.answers_alone(texts), alone, atol=1e-5)
+
+
 def by_company(module: Any, args: Any, given: dict[str, torch.Tensor], found: Any) -> Any:
     """Answers by what else is in the batch, padded or not."""
     found.logits = found.logits + 20 * (found.logits - found.logits.mean(0))
@@ -176,7 +196,7 @@ def test_few_passes_where_padding_is_cheaper_than_a_pass(tokenizer: Any) -> None
     rows.clear()
     victim.alone.padding = 1 << 20
     victim.answers_alone(texts)
-    assert rows == [5, 1]  # all together, and what is padded most by itself
+    assert rows == [5, 1, 1]  # all together, and by themselves what is padded most and what is least sure
 
 
 def found_texts(texts: list[str], label: int) -> list[AttackResult]:
@@ -201,7 +221,7 @@ def test_where_rounding_might_decide_the_text_stands_by_itself(tokenizer: Any, m
     victim.alone.padding = 1 << 20
     rows, goal, found = passes_of(model), Untargeted(margin=margin), found_texts(texts, 1)
     results = confirmed(goal.reached, victim, found)
-    assert rows == [len(texts), 1, *[1] * len(texts)]
+    assert rows == [len(texts), 1, 1, *[1] * len(texts)]  # all, two witnesses, and each
     for text, row in zip(texts, results, strict=True):
         alone = victim.answer_alone((text,))
         assert (row.outcome == "success") == bool(goal.reached(alone[None], 1)[0])
@@ -210,7 +230,7 @@ def test_where_rounding_might_decide_the_text_stands_by_itself(tokenizer: Any, m
         model.classifier.bias[0] += 0.1
     rows.clear()
     assert {row.outcome for row in confirmed(goal.reached, victim, found)} == {"success"}
-    assert rows == [len(texts), 1]
+    assert rows == [len(texts), 1, 1]
 
 
 def test_results_of_a_fast_victim_wait_for_company(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

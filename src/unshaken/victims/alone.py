@@ -76,15 +76,19 @@ class Alone:
         return None
 
     def _witnesses(self, lengths: np.ndarray, answers: np.ndarray, padding: int) -> list[int]:
-        """The row that is padded most and, if rows may see each other, the one in company that is least sure."""
+        """The row that is padded most, and the least sure one of those in company (if rows are apart: padded ones).
+
+        One that is sure has log-probabilities so large that little does not show there.
+        """
         groups = list(self._groups(lengths, padding))
         lacks = [int(lengths[group[0]] - lengths[group[-1]]) for group in groups]
         chosen = [int(groups[int(np.argmax(lacks))][-1])] if max(lacks) else []
-        company = np.concatenate([group for group in groups if len(group) > 1] or [np.empty(0, int)])
-        if not self.rows_are_apart and len(company):
+        shown = [group[lengths[group] < lengths[group[0]]] if self.rows_are_apart else group for group in groups]
+        company = np.concatenate([own for own, group in zip(shown, groups, strict=True) if len(group) > 1] or [[]])
+        if len(company):
             ranked = np.sort(answers[company], 1)
             chosen.append(int(company[int(np.argmin(ranked[:, -1] - ranked[:, -2]))]))
-        return chosen
+        return list(dict.fromkeys(chosen))
 
     def _groups(self, lengths: np.ndarray, padding: int) -> Iterator[np.ndarray]:
         """The rows of each pass, the longest first."""
