@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 # Characters a token that are tried first, and how much more where they gave too few tokens.
@@ -19,6 +20,9 @@ _NORMALIZERS = {
     "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "Prepend", "Strip",
     "StripAccents",
 }  # fmt: skip
+
+# Tokenizers by their size, and whether they can be cut: to look takes a tokenizer written out whole.
+_KNOWN: weakref.WeakKeyDictionary[Any, tuple[int, bool]] = weakref.WeakKeyDictionary()
 
 
 def cut_columns(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int) -> list[list[str]]:
@@ -84,6 +88,16 @@ def can_cut(tokenizer: Any) -> bool:
     """Whether the tokenizer is of a kind for which a cut is known to be exact."""
     if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
         return False
+    if not isinstance(tokenizer, Hashable):
+        return _parts_can_cut(tokenizer)
+    size, answer = _KNOWN.get(tokenizer, (None, False))
+    if size != len(tokenizer):  # it is new, or has new tokens
+        answer = _parts_can_cut(tokenizer)
+        _KNOWN[tokenizer] = (len(tokenizer), answer)
+    return answer
+
+
+def _parts_can_cut(tokenizer: Any) -> bool:
     if any(re.search(r"\s", token) for token in tokenizer.get_added_vocab()):
         return False  # an added token may reach over a space
     parts = json.loads(tokenizer.backend_tokenizer.to_str())

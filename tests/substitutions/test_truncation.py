@@ -130,6 +130,19 @@ def test_which_text_has_more_tokens_is_known_by_parts(name, first, second) -> No
     assert truncation._has_more_tokens(tokenizer, first, second) == (counts[0] > counts[1])
 
 
+def test_a_tokenizer_is_looked_at_once_until_it_has_new_tokens(monkeypatch) -> None:
+    tokenizer, looked = AutoTokenizer.from_pretrained(minilm_path()), []
+    look = truncation._parts_can_cut
+    monkeypatch.setattr(truncation, "_parts_can_cut", lambda own: looked.append(own) or look(own))
+    assert [can_cut(tokenizer), can_cut(tokenizer), len(looked)] == [True, True, 1]
+    tokenizer.truncation_side = "left"
+    assert not can_cut(tokenizer)
+    tokenizer.truncation_side = "right"
+    assert can_cut(tokenizer)
+    tokenizer.add_tokens(["good film"])
+    assert [can_cut(tokenizer), can_cut(tokenizer), len(looked)] == [False, False, 2]
+
+
 def test_others_are_left_whole() -> None:
     text = "good film " * 1000
     left = AutoTokenizer.from_pretrained(minilm_path(), truncation_side="left")
