@@ -240,6 +240,26 @@ def test_a_subclass_that_changes_the_check_is_heard(victims: Any) -> None:
     assert {row.outcome for row in results} == {"failure"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class FirstWord(Genetic):
+    def positions(self, space: Any, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.zeros(len(rows), int)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastParent(Genetic):
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        return np.arange(len(values)) == len(values) - 1
+
+
+@pytest.mark.parametrize("kind", [FirstWord, LastParent])
+def test_a_subclass_that_changes_how_texts_are_bred_is_heard(kind: Any, victims: Any) -> None:
+    attack = kind(substitutions=WORD_LIST, population=6, generations=5)
+    assert_equal(attack, victims[2], labelled(victims[2]))
+    assert not attack.searches_many
+    assert Genetic().searches_many
+
+
 def test_wrong_answers_are_not_searched(victims: Any) -> None:
     examples = labelled(victims[2])
     wrong = [replace(example, label=1 - example.label) if n % 2 else example for n, example in enumerate(examples)]

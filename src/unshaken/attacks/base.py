@@ -102,6 +102,7 @@ class SearchAttack(Attack):
     """
 
     probe: ClassVar[Literal["unknown", "delete"]] = "unknown"
+    search_parts: ClassVar[tuple[str, ...]] = ()  # methods that `search` calls and `search_many` has written into it
 
     substitutions: Substitutions = field(default_factory=lambda: default_substitutions())
     constraints: tuple[Constraint, ...] = ()
@@ -145,11 +146,12 @@ class SearchAttack(Attack):
 
     @property
     def searches_many(self) -> bool:
-        """Whether `search_many` is there, and as new as `search`: a subclass with its own search wants that."""
-        own, other = (
-            next(owner for owner in type(self).__mro__ if name in vars(owner)) for name in ("search_many", "search")
+        """Whether `search_many` is there, and as new as `search` and its parts: a subclass with its own wants that."""
+        own, *others = (
+            next(owner for owner in type(self).__mro__ if name in vars(owner))
+            for name in ("search_many", "search", *self.search_parts)
         )
-        return own is not SearchAttack and issubclass(own, other)
+        return own is not SearchAttack and all(issubclass(own, other) for other in others)
 
     def inspect(self, victim: Victim, looks: Sequence[Inspection]) -> list[Any]:
         """What a white-box search needs from inside the model, for many examples in one batch."""

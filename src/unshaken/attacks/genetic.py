@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class Breeding(SearchAttack):
     """What genetic searches share: the best text survives, children mix the words of two parents and get one swap."""
 
+    search_parts: ClassVar[tuple[str, ...]] = ("positions", "weights")
+
     population: int
     generations: int
 
