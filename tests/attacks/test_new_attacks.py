@@ -224,6 +224,21 @@ def test_bae_settings() -> None:
     assert (built.substitutions.k, built.substitutions.edits) == (7, ("replace", "insert"))
 
 
+@pytest.mark.parametrize("kind", [BAE, BertAttack])
+def test_a_changed_setting_changes_the_set_that_was_made_of_it(kind: Any) -> None:
+    plain = kind()
+    changed = replace(replace(plain, k=10), model="other")
+    assert (
+        changed.substitutions
+        == kind(k=10, model="other").substitutions
+        == replace(plain.substitutions, k=10, model="other")
+    )
+    assert replace(plain, seed=1).substitutions is plain.substitutions  # its model is loaded once
+    own = MaskedLM(model="mine", k=3)
+    assert replace(kind(substitutions=own), k=10).substitutions is own  # what was given stays
+    assert replace(BAE(), edits="insert").substitutions == BAE(edits="insert").substitutions
+
+
 def test_bert_attack_weighs_words_by_a_mask(tmp_path: Any) -> None:
     assert BertAttack().substitutions == MaskedLM(model="google-bert/bert-base-uncased", k=48, edits="reread")
     assert [type(item).__name__ for item in BertAttack().constraints] == [

@@ -47,7 +47,7 @@ class BAE(TextFooler):
     constraints: tuple[Constraint, ...] = cast("tuple[Constraint, ...]", None)
 
     def __post_init__(self) -> None:
-        chosen = self.substitutions or MaskedLM(model=self.model, k=self.k, edits=self.edits)
+        chosen = MaskedLM.unless_given(self.substitutions, model=self.model, k=self.k, edits=self.edits)
         object.__setattr__(self, "substitutions", chosen)
         if self.constraints is None:
             near = SentenceSimilarity(

@@ -45,7 +45,7 @@ class BertAttack(TextFooler):
     constraints: tuple[Constraint, ...] = cast("tuple[Constraint, ...]", None)
 
     def __post_init__(self) -> None:
-        chosen = self.substitutions or MaskedLM(model=self.model, k=self.k, edits="reread")
+        chosen = MaskedLM.unless_given(self.substitutions, model=self.model, k=self.k, edits="reread")
         object.__setattr__(self, "substitutions", chosen)
         if self.constraints is None:
             # The official code compares texts at 0.2, in its measure; 0.4 is the share of words in paper section 4.3.

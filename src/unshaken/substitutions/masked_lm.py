@@ -64,6 +64,17 @@ class MaskedLM(Substitutions):
     batch_size: int = 32
     edits: Sequence[str] = ("replace",)
 
+    @staticmethod
+    def unless_given(given: Substitutions | None, **settings: Any) -> Substitutions:
+        """The set that was given, or a new one: in place of one that was made here, too, as `replace` gives it."""
+        if given is not None and not getattr(given, "_made", False):
+            return given
+        made = MaskedLM(**settings)
+        if given is not None and given == made:
+            return given  # with its model, which is loaded already
+        object.__setattr__(made, "_made", True)
+        return made
+
     def __post_init__(self) -> None:
         edits = tuple(self.edits.split("|")) if isinstance(self.edits, str) else tuple(self.edits)
         object.__setattr__(self, "edits", edits)
