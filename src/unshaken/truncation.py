@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import weakref
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # Characters a token that are tried first, and how much more where they gave too few tokens.
@@ -88,7 +88,7 @@ def can_cut(tokenizer: Any) -> bool:
     """Whether the tokenizer is of a kind for which a cut is known to be exact."""
     if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
         return False
-    if not isinstance(tokenizer, Hashable):
+    if type(tokenizer).__hash__ is None:  # it cannot be remembered
         return _parts_can_cut(tokenizer)
     size, answer = _KNOWN.get(tokenizer, (None, False))
     if size != len(tokenizer):  # it is new, or has new tokens
