@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -64,6 +65,14 @@ def tokenizer(kind: str) -> Any:
     )
 
 
+@cache
+def with_added(kind: str) -> Any:
+    """Tokens that the tokenizer finds in normalised text, across words: the default of `add_tokens`."""
+    own = copy.deepcopy(tokenizer(kind))
+    own.add_tokens(["new york", "new york city", "<Ad>", "covid"])
+    return own
+
+
 KINDS = ("bert", "byte-level", "sentence-piece")
 
 
@@ -72,9 +81,9 @@ def wordings_of(texts: tuple[str, ...], substitutions: Substitutions, probe: str
     return Wordings(texts=made.texts, places=made.places, forms=made.forms, probe=probe)
 
 
-def assert_exact(examples: list[Wordings], max_length: int, kind: str = "bert") -> list[Recipe | None]:
+def assert_exact(examples: list[Wordings], max_length: int, kind: str = "bert", own: Any = None) -> list[Recipe | None]:
     """Both ways to token rows, ragged and padded, against the tokenizer on whole texts."""
-    own = tokenizer(kind)
+    own = own or tokenizer(kind)
     assembler = TokenAssembler(own, len(examples[0].texts), max_length)
     recipes = assembler.recipes(examples)
     rng = np.random.default_rng(0)
@@ -157,6 +166,30 @@ def test_only_what_may_become_a_special_token_is_tokenised_whole(text: str, is_c
     for probe in (None, "[UNK]"):
         (recipe,) = assert_exact([wordings_of((text,), words, probe)], 24)
         assert (recipe is not None) == is_cut
+
+
+ADDED = {"big": ["new"], "old": ["Ñew", "fine"], "good": ["new york", "nice"], "it": ["<ad", "this"], "flu": ["covid"]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("text", "is_cut"),
+    [
+        ("a big york street", False),  # new york
+        ("an old york street", None),  # where accents are taken off
+        ("a good city", False),  # new york city
+        ("see it > here", False),
+        ("a New good street", False),
+        ("the flu was here", None),
+        ("a nice film with a plot", True),  # nothing that begins one
+    ],
+)
+def test_added_tokens_that_are_found_in_normalised_text(text: str, is_cut: bool | None, kind: str) -> None:
+    own = with_added(kind)
+    for probe in (None, "", "<Ad>"):
+        example = wordings_of((text,), Dictionary(entries=ADDED | {"film": ["movie"]}), probe)
+        (recipe,) = assert_exact([example], 24, kind, own)
+        assert is_cut is None or (recipe is not None) == is_cut
 
 
 def test_a_deleted_word_takes_its_blank_along_and_may_close_a_special_token() -> None:

@@ -130,7 +130,7 @@ class TokenAssembler:
         assert self._family is not None
         if self.reader is None:
             return cut(example, self._family, self._added)
-        if any(start in text for text in example.texts for start in self._added.starts):
+        if any(map(self._added.begun, example.texts)):
             return None  # reading may end what an opening sign began
         columns = []
         for column in cut(example, "blanks", self._added) or ():

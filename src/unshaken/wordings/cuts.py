@@ -14,10 +14,11 @@ read once, if the reader can tell that the parts of a text never meet.
 from __future__ import annotations
 
 import json
+import re
 import string
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
@@ -49,26 +50,49 @@ class AddedTokens:
 
     Attributes:
         starts: What special tokens begin with; they cut a text anywhere.
-        specials: Those tokens, each known by its first sign alone if the tokenizer looks for it in normalised text.
+        specials: Those tokens.
+        openings: What the tokens begin with that the tokenizer looks for in normalised text, to cut it anywhere:
+            "new" of "new york", as no text is cut inside a run of letters, and the first sign of others.
+        closed: Those of these that begin no other one, and so stand for themselves whatever follows.
+        normalizer: The tokenizer's.
         joiners: What stands inside the added words of a smoothed vocabulary ("well-made"), and the underscore, which
             is part of a word to them. Beside a place one of these could make an added word out of two parts.
     """
 
     starts: frozenset[str]
     specials: frozenset[str]
+    openings: frozenset[str]
+    closed: frozenset[str]
     joiners: frozenset[str]
+    normalizer: Any = field(compare=False)
 
     @classmethod
     def of(cls, tokenizer: Any) -> AddedTokens:
         added = tokenizer.added_tokens_decoder.values()
         words = [token.content for token in added if token.single_word]
         signs = {sign for word in words for sign in word if not sign.isalnum()} | {"_"}
-        special = [token for token in added if not token.single_word]
+        special = [token.content for token in added if not token.single_word and not token.normalized]
+        normalized = [token.content for token in added if not token.single_word and token.normalized]
+        normalizer = tokenizer.backend_tokenizer.normalizer
         return cls(
-            starts=frozenset(token.content[0] for token in special),
-            specials=frozenset(token.content[0] if token.normalized else token.content for token in special),
+            starts=frozenset(content[0] for content in special),
+            specials=frozenset(special),
+            openings=frozenset(_opening(_normal(content, normalizer)) for content in normalized) - {""},
+            closed=frozenset(one for one in normalized if sum(other.startswith(one) for other in normalized) == 1),
             joiners=frozenset(signs if words else ()),
+            normalizer=normalizer,
         )
+
+    def begun(self, text: str) -> set[str]:
+        """Beginnings of special tokens that a text holds."""
+        found = {start for start in self.starts if start in text}
+        return found | self._opened(text)
+
+    def _opened(self, text: str) -> set[str]:
+        if not self.openings:
+            return set()
+        normal = _normal(text, self.normalizer)
+        return {opening for opening in self.openings if opening in normal}
 
     def may_stand_in(self, wordings: Wordings, column: int) -> bool:
         """Whether a wording of this column may hold a special token that no part holds by itself.
@@ -76,6 +100,8 @@ class AddedTokens:
         An opening sign alone makes none: in `[it] works` only a substitute of `it` could go on as a token does.
         """
         text, places = wordings.texts[column], list(_places(wordings, column))
+        if self._opened(text):
+            return True
         for at in (at for at, sign in enumerate(text) if sign in self.starts):
             if any(start <= at < end for start, end, _ in places):
                 return True
@@ -84,11 +110,13 @@ class AddedTokens:
             if any(_agree(one, special) for one in begun for special in self.specials):
                 return True
         forms_of_all = {form for _, _, own in places for form in own}
-        return any(self._is_left_open(form) for form in forms_of_all if not self.starts.isdisjoint(form))
+        return any(map(self.is_left_open, forms_of_all))
 
-    def _is_left_open(self, form: str) -> bool:
+    def is_left_open(self, form: str) -> bool:
         """Whether a form ends as a special token begins, so that what follows could end it."""
-        return any(
+        if form not in self.closed and self._opened(form):
+            return True
+        return not self.starts.isdisjoint(form) and any(
             special.startswith(form[at:]) and special != form[at:]
             for at, sign in enumerate(form)
             if sign in self.starts
@@ -153,10 +181,20 @@ def read(column: Column, reader: PartReader, added: AddedTokens) -> Column | Non
         return None
     for at, forms in zip(filled, found, strict=True):
         before, after = "".join(parts[at]), "".join(forms)
-        if before != after and any(start in after and start not in before for start in added.starts):
+        if before != after and added.begun(after) - added.begun(before):
             return None  # reading has made what may be a special token
         parts[at] = forms
     return Column(tuple(own[0] for own in parts[:-1:2]), tuple(parts[1::2]), parts[-1][0])
+
+
+def _normal(text: str, normalizer: Any) -> str:
+    return text if normalizer is None else str(normalizer.normalize_str(text))
+
+
+def _opening(content: str) -> str:
+    """The letters and digits that a token begins with, or else its first sign."""
+    found = re.match(r"[^\W_]+", content)
+    return found.group() if found else content[:1]
 
 
 def _before(form: str, fixed: str) -> str:

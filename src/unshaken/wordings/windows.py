@@ -37,7 +37,8 @@ def cut_at_words(example: Wordings, column: int, added: AddedTokens) -> WordCut 
     for place, word in places:
         choices[word] = (*example.forms[place], "")
     if (
-        any(start in text for start in added.starts)
+        added.begun(text)
+        or any(added.is_left_open(form) for forms in choices for form in forms)
         or not all(map(are_solid, choices))
         or not all(separates(gap, added.joiners) for gap in set(between[1:-1]))
         or not separates(between[0][-1:], added.joiners, may_be_empty=True)
