@@ -254,10 +254,10 @@ def test_bert_attack_weighs_words_by_a_mask(tmp_path: Any) -> None:
 
     attack = BertAttack(substitutions=WORD_LIST, constraints=())
     results = attack(Victim.from_callable(noted, 2), labelled(bag_victim(), ["a good film"]))
-    assert "a [UNK] film" in asked  # a function has no mask
+    assert "a [UNK] film" in asked  # as in the official code
     assert results[0].outcome == "success"
     tokenizer = make_tokenizer(tmp_path)
-    assert attack.probe_form(Victim.from_model(tiny_bert(tokenizer), tokenizer)) == tokenizer.mask_token == "[MASK]"
+    assert attack.probe_form(Victim.from_model(tiny_bert(tokenizer), tokenizer)) == tokenizer.unk_token == "[UNK]"
 
 
 def test_settings_are_checked() -> None:

@@ -71,7 +71,7 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     measured = {item.model.fingerprint for item in found.report.evaluations if item.model.method == "hardened"}
     assert measured == {found.victim.fingerprint}  # truncated as in the report, and on its device
     assert (found.victim.max_length, found.victim.device.type) == (32, "cpu")
-    assert len(repr(found)) < 600  # no log of the training, no text
+    assert len(repr(found)) < 1000  # no log of the training, no text; a folder may have a long name
     assert "<table" in found._repr_html_()
     rest = rows(20)
     train, test = _rows(rest, None, 0)

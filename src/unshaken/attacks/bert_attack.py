@@ -17,7 +17,7 @@ class BertAttack(TextFooler):
     """Replace words by what a masked language model makes of them where they stand, the most important ones first.
 
     The model reads the text as it is: what it expects in the place of a word then depends on the word, too. A word
-    matters by what the true label loses where a mask stands for it.
+    matters by what the true label loses where the unknown token stands for it.
 
     Paper: Li et al. 2020, "BERT-ATTACK: Adversarial Attack Against BERT Using BERT", Algorithm 1: 48 words for each, at
         most 40% of the words changed, no stop words, no antonyms.
@@ -54,5 +54,4 @@ class BertAttack(TextFooler):
         super().__post_init__()
 
     def probe_form(self, victim: Victim) -> str:
-        mask = getattr(victim.network.tokenizer, "mask_token", None) if victim.network is not None else None
-        return mask or victim.unknown
+        return victim.unknown  # the official code's "[UNK]", where the paper writes of a mask
