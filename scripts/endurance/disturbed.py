@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from subjects import Subject, compared, subjects, undisturbed
 from trials import Ended, Plan, Trial, Trials, call, workspace
 
 
+def _due(plan: Plan, folder: Path, what: str, goal: int) -> Iterator[tuple[Subject, str, int, random.Random]]:
+    """The subjects that lack trials of a kind: with the kind's name, how many, and a random stream."""
+    for subject in subjects(folder, plan):
+        kind = f"{what}: {subject.name}"
+        if missing := plan.missing(kind, goal):
+            yield subject, kind, missing, plan.draw(kind)
+
+
 def kills(plan: Plan) -> Trials:
     """SIGKILL at random moments; the run is resumed until it ends, and compared."""
     with workspace() as folder:
-        for subject in subjects(folder, plan):
-            kind = f"kills: {subject.name}"
-            missing, draw = plan.missing(kind, 30), plan.draw(kind)
-            if not missing:
-                continue
+        for subject, kind, missing, draw in _due(plan, folder, "kills", 30):
             expected, seconds, _ = undisturbed(subject, folder)
             number = 0
             while missing > 0:
@@ -53,11 +58,7 @@ def _killed(subject: Subject, out: Path, log: Path, moments: list[float]) -> int
 def disks(plan: Plan) -> Trials:
     """A disk that is full at a random moment: one line, and after it is emptied the run goes on."""
     with workspace() as folder:
-        for subject in subjects(folder, plan):
-            kind = f"full disks: {subject.name}"
-            missing, draw = plan.missing(kind, 10), plan.draw(kind)
-            if not missing:
-                continue
+        for subject, kind, missing, draw in _due(plan, folder, "full disks", 10):
             expected, _, whole = undisturbed(subject, folder)
             largest = max(path.stat().st_size for path in whole.rglob("*") if path.is_file())
             for number in range(missing):
@@ -77,10 +78,8 @@ def disks(plan: Plan) -> Trials:
 def damage(plan: Plan) -> Trials:
     """One file of a finished run is bent; what is resumed ends as before, or says what is wrong."""
     with workspace() as folder:
-        for subject in [item for item in subjects(folder, plan) if item.resume]:
-            kind = f"damage: {subject.name}"
-            missing, draw = plan.missing(kind, 20), plan.draw(kind)
-            if not missing:
+        for subject, kind, missing, draw in _due(plan, folder, "damage", 20):
+            if not subject.resume:
                 continue
             expected, _, whole = undisturbed(subject, folder)
             files = sorted(path for path in whole.rglob("*") if path.is_file() and path.name != ".lock")
