@@ -3,10 +3,10 @@
     python experiments/nonfinite.py --model MINILM --data imdb/train.jsonl --out nonfinite.jsonl
 
 IMDB, 2,000 rows, 128 tokens, batches of 32, learning rate 1e-4, bfloat16, IM-BERT with T = 15 in all layers, as Table
-5's runs were, which ended at step 16 to 71. Three variants on the same batches: as it was, with attention's MATH
-kernel, and with Polyak's safeguard. A line a step holds the largest entry of each layer's output z, the largest
-attention logit q.k / sqrt(d) over all evaluations of a solve and in those that carry gradients, the loss and the
-gradient's norm.
+5's runs were, which ended at step 16 to 71. Five variants on the same batches: as it was, with each kernel that
+attention has for masked rows, and with Polyak's safeguard. A line per step holds the largest entry of each layer's
+output z, the largest attention logit q.k / sqrt(d) over all evaluations of a solve and in those that carry gradients,
+the loss and the gradient's norm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from unshaken import Connection, connect
 from unshaken.solvers import GradientDescent
 
-VARIANTS = ("as it was", "math kernel", "polyak")
+KERNELS = {
+    "math kernel": SDPBackend.MATH,
+    "efficient kernel": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn kernel": SDPBackend.CUDNN_ATTENTION,
+}
+VARIANTS = ("as it was", *KERNELS, "polyak")
 
 
 def batches(tokenizer: Any, path: Path, arguments: argparse.Namespace) -> list[dict[str, Tensor]]:
@@ -81,7 +86,7 @@ class Watch:
 
 @contextlib.contextmanager
 def kernels(variant: str) -> Iterator[None]:
-    with sdpa_kernel(SDPBackend.MATH) if variant == "math kernel" else contextlib.nullcontext():
+    with sdpa_kernel(KERNELS[variant]) if variant in KERNELS else contextlib.nullcontext():
         yield
 
 
