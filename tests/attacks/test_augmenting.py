@@ -68,3 +68,15 @@ def test_the_command_writes_what_commands_read(tmp_path: Path, pair: bool) -> No
     assert len(examples) > len(rows)
     assert {row.texts for row in load_examples(source)} <= {row.texts for row in examples}
     assert set(examples.label_names) == {row["label"] for row in rows}
+
+
+def test_columns_that_cannot_be_guessed_are_named(tmp_path: Path) -> None:
+    source, out = tmp_path / "texts.csv", tmp_path / "more.jsonl"
+    source.write_text("wrote,where,liked\na good film,here,yes\na bad film,there,no\n")
+    words = ["augment", str(source), "--substitutions", "typos", "--out", str(out)]
+    error = CliRunner().invoke(app, words).exception
+    assert "name it with --text-column" in str(error)
+    result = CliRunner().invoke(app, [*words, "--text-column", "wrote", "--label-column", "liked"])
+    assert result.exit_code == 0, result.output
+    assert {row.texts[0].split()[0] for row in load_examples(out, text_columns=["wrote"])} == {"a"}
+    assert load_examples(out, text_columns=["wrote"]).label_names == ("no", "yes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,28 @@ def test_a_model_without_its_record_and_a_threat_without_its_set_are_refused(
         score([bare], examples[:2], TRACK, WORD_LIST, name="x", suite_name="mini", recheck=0)
     with pytest.raises(UnshakenError, match="needs --substitutions typos, not dictionary"):
         replace(TRACK, threat="typos").require_fit(record(0), WORD_LIST)
+
+
+def test_what_cannot_stand_in_an_entry_is_refused_before_anything_is_attacked(
+    world: Path, victims: list[Victim], examples: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attacked(*_: Any, **__: Any) -> None:
+        raise AssertionError("hours of attacks would have gone by")
+
+    monkeypatch.setattr(sys.modules["unshaken.leaderboard.score"], "evaluate", attacked)
+    unrecorded, other = tmp_path / "unrecorded", tmp_path / "other"
+    shutil.copytree(world / "seed0", unrecorded)
+    (unrecorded / "unshaken_training.json").unlink()
+    shutil.copytree(world / "seed1", other)
+    record(1, "another method").save(other)
+    bare, changed = (Victim.from_pretrained(folder, device="cpu") for folder in (unrecorded, other))
+    for models, message in (
+        ([victims[0], bare], "no record of its training"),
+        ([victims[0], victims[0]], "one model is listed twice"),
+        ([victims[0], changed], "several methods"),
+    ):
+        with pytest.raises(UnshakenError, match=message):
+            score(models, examples, TRACK, WORD_LIST, name="x", suite_name="mini", recheck=0)
 
 
 @pytest.mark.parametrize(
@@ -351,8 +374,18 @@ def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) 
         *("break", path, "--example", found.example_id, "--text", found.adversarial[0], "--model", models[0], *words)
     )
     assert "Broken; on record" in told
-    assert "(1 entries)" in run("build", tmp_path / "board", "--out", tmp_path / "board.html")
+    assert "(1 entry)" in run("build", tmp_path / "board", "--out", tmp_path / "board.html")
     assert "plain" in (tmp_path / "board.html").read_text()
+
+
+def test_several_sources_at_once_are_named_with_commas(world: Path, tmp_path: Path) -> None:
+    words = f"dictionary:{world / 'words.json'},typos:kinds=swap"
+    track = f"tiny/all/{world / 'own.jsonl'}"
+    run(
+        *("score", world / "seed0", "--track", track, "--name", "plain", "--suite", "mini", "--recheck", 0, "-n", 2),
+        *("--substitutions", words, "--device", "cpu", "--out", tmp_path),
+    )
+    assert read_entry(tmp_path / "entry.json").substitutions["name"] == "all"
 
 
 def test_an_empty_board_says_what_to_do(tmp_path: Path) -> None:

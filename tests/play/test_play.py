@@ -119,6 +119,16 @@ def test_events_and_mistakes(ground: Playground) -> None:
         Playground({})
 
 
+def test_a_model_is_found_by_the_name_it_was_given() -> None:
+    """Capitals and underscores are usual in folders."""
+    with Playground({"out/My_model": naive(), "out/my-model": stubborn()}) as found:
+        threading.Thread(target=found.serve, daemon=True).start()
+        _, body = get(found.url.replace("/?", "/attack?") + "&model=out/My_model&attack=greedy&text=a+good+film")
+        found.server.shutdown()
+    first = json.loads(body.splitlines()[0].removeprefix("data: "))
+    assert (first["kind"], first["probabilities"]) == ("start", [0.1, 0.9])
+
+
 def test_two_panels_ask_one_model_one_after_the_other() -> None:
     """A model may change itself while it answers, as the encoder of a Hugging Face victim does."""
     inside, most = [0], [0]
@@ -194,4 +204,35 @@ def test_from_typing_to_the_flip(ground: Playground, browser: Any, width: int) -
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert problems == []
+    page.close()
+
+
+def slow() -> Victim:
+    """A search of it lasts until somebody stops it."""
+
+    def judge(texts: list[str]) -> list[list[float]]:
+        time.sleep(0.3)
+        return [[0.3, 0.7]] * len(texts)
+
+    return Victim.from_callable(judge, label_names=("negative", "positive"), batch_size=1)
+
+
+def test_a_stopped_attack_and_a_server_that_is_gone_are_told_of(browser: Any) -> None:
+    from playwright.sync_api import expect
+
+    page = browser.new_page()
+    with Playground({"slow": slow()}) as ground:
+        threading.Thread(target=ground.serve, daemon=True).start()
+        page.goto(ground.url)
+        page.locator("#attack").select_option("genetic")
+        page.locator("#run").click()
+        note = page.get_by_role("region", name="slow").locator(".note")
+        expect(note).to_contain_text("texts asked", timeout=30_000)
+        page.locator("#stop").click()
+        expect(note).to_have_text(re.compile(r"Stopped\. positive \(70%\), \d+ texts asked"))
+        expect(page.locator("#run")).to_be_enabled()
+        ground.server.shutdown()
+    page.locator("#run").click()
+    expect(note).to_have_text("No answer: is unshaken play still running?")
+    expect(page.locator("#run")).to_be_enabled()
     page.close()

@@ -268,9 +268,9 @@ def test_a_victim_that_is_a_path(tmp_path, monkeypatch, unshaken, tiny, write_ro
     code, _, err = unshaken(*common, "--out", "found")
     assert code == 0, err
     assert ScanResult.load(tmp_path / "found" / "scan.json").victim == str(tiny)
-    code, _, err = unshaken(*common, "--labels", "bad,good")
+    code, _, err = unshaken(*common, "--labels", "bad,good,fair")
     assert code == 2
-    assert "names its classes itself" in err
+    assert "--labels has 3 names" in err
 
 
 def test_the_page_of_the_docs(tmp_path, monkeypatch) -> None:

@@ -41,7 +41,7 @@ def attack(
     substitutions: options.Substitutes = None,
     similarity: options.Similarity = None,
     vote: options.Votes = 0,
-    vote_rate: options.VoteRate = 0.5,
+    vote_rate: options.VoteRate = None,
     vote_substitutions: options.VoteSubstitutes = None,
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples and of the searches.")
@@ -60,8 +60,9 @@ def attack(
         int | None, typer.Option(min=1, help="With --engine ray: how many work side by side; one per GPU if not given.")
     ] = None,
     show: Annotated[
-        int, typer.Option(min=0, help="How many adversarial texts to print for each attack, the most faithful.")
-    ] = 3,
+        int | None,
+        typer.Option(min=0, help="How many adversarial texts to print for each attack, the most faithful; 3."),
+    ] = None,
 ) -> None:
     """Attack a classifier and show what fooled it.
 
@@ -72,6 +73,23 @@ def attack(
     options.require_files(task)
     options.require_models(model)
     names = options.model_names(called, 1, block)
+    options.require_vote(vote, vote_rate, vote_substitutions)
+    if block is not None:
+        options.refuse("--block writes totals, no texts; leave one out", show=show)
+    if dry_run:
+        options.refuse("--dry-run estimates the whole run; leave one out", resume=resume)
+    if engine == "ray":
+        whole: dict[str, object] = {
+            "name": called or None,
+            "data": data,
+            "count": count,
+            "block": block,
+            "dry_run": dry_run,
+        }
+        options.refuse("--engine ray takes whole files and prints totals; leave it out", **whole, show=show)
+        options.refuse("--engine ray asks the model itself; leave it out", vote=vote or None)
+    else:
+        options.refuse("it is for --engine ray; leave it out", actors=actors)
     from dataclasses import replace
 
     from unshaken.attacks import SearchAttack, Victim
@@ -87,6 +105,8 @@ def attack(
     least = options.least_similarity(similarity)
     plain = parse_attacks(attack or ["pwws"], substitutions)
     chosen = [keeping_meaning(item, least) for item in plain]
+    if similarity and chosen == plain:
+        options.refuse("no attack swaps WordNet's words without a filter of its own; leave it out", similarity=True)
     if chosen != plain and Shard.from_environment().leads:
         note(f"WordNet's swaps must leave a text {least:.0%} alike ({ENCODER}); --similarity 0 allows any")
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
@@ -111,7 +131,7 @@ def attack(
         victim = options.voting(loaded, vote, vote_rate, vote_substitutions or substitutions)
         columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
         if block is not None:
-            blocks = large.blocks_of(task, block, count, victim, **columns)
+            blocks = large.blocks_of(task, block, count, victim, data=data, **columns)
             if dry_run:
                 large.print_forecast([victim], [blocks], attacks, seed=seed)
                 return
@@ -129,9 +149,10 @@ def attack(
             return
         page = _save_views(report, out)
     console.print(report)
+    shown = 3 if show is None else show
     for evaluation in report.evaluations:
         for name, run in zip(evaluation.attack_names, evaluation.attacks, strict=True):
-            for row, similarity in by_faithfulness(run.results)[:show] if show else ():
+            for row, similarity in by_faithfulness(run.results)[:shown] if shown else ():
                 console.print(coloured_diff(name, row, evaluation.data.label_names, similarity))
     runs = [run for evaluation in report.evaluations for run in evaluation.attacks]
     asked, seconds = sum(row.rows for run in runs for row in run.results), sum(run.seconds for run in runs)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unshaken.cli import options
+
 if TYPE_CHECKING:
     from unshaken.examples import Example, Examples
 
@@ -20,6 +22,8 @@ def augment(
     ] = None,
     copies: Annotated[int, typer.Option(min=1, help="Copies of each text.")] = 1,
     share: Annotated[float, typer.Option(help="Share of the words with substitutes that a copy changes.")] = 0.2,
+    text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Write the texts themselves too.")] = False,
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Texts drawn from the file.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the texts drawn and of the copies.")] = 0,
@@ -29,6 +33,7 @@ def augment(
     Other words for the same thing, or typing errors, are drawn at random. No model is asked, so these are not
     adversarial: `unshaken attack` finds those.
     """
+    options.require_files(str(file))
     from unshaken.attacks.augmenting import augment as copies_of
     from unshaken.attacks.constraints import CONSTRAINTS
     from unshaken.attacks.results import json_line
@@ -40,7 +45,7 @@ def augment(
 
     chosen = from_spec("substitutions", substitutions, SUBSTITUTIONS)
     constraints = [from_spec("constraint", spec, CONSTRAINTS) for spec in constraint or ()]
-    examples = load_examples(file, count=count, seed=seed)
+    examples = load_examples(file, text_columns=text_column, label_column=label_column, count=count, seed=seed)
     written = 0
     with atomic_writer(out) as stream:
         if keep:

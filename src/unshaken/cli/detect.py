@@ -29,7 +29,7 @@ def detect(
     label_column: options.LabelColumn = None,
     substitutions: options.Substitutes = None,
     vote: Annotated[int, typer.Option(min=1, help="Rewordings of each text.")] = 16,
-    vote_rate: options.VoteRate = 0.5,
+    vote_rate: options.VoteRate = None,
     vote_substitutions: options.VoteSubstitutes = None,
     false_alarms: Annotated[float, typer.Option(min=0, max=0.99, help="Share of clean texts that may be flagged.")] = (
         0.01

@@ -41,7 +41,7 @@ def evaluate(
     ] = 0,
     substitutions: options.Substitutes = None,
     vote: options.Votes = 0,
-    vote_rate: options.VoteRate = 0.5,
+    vote_rate: options.VoteRate = None,
     vote_substitutions: options.VoteSubstitutes = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples on which attacks are repeated under other scores.")] = 0,
     calibrate: Annotated[
@@ -71,6 +71,13 @@ def evaluate(
         raise UnshakenError("--certify keeps its proofs in one report; leave out --block")
     if dry_run and certify:
         raise UnshakenError("--dry-run measures answers and attacks, no certificates; leave out --certify")
+    options.require_vote(vote, vote_rate, vote_substitutions)
+    if dry_run:
+        options.refuse("--dry-run estimates the whole run; leave one out", resume=resume)
+    if not attack:
+        options.refuse("no attack is repeated; add --attack pwws", recheck=recheck or None)
+        if not certify and not vote:
+            options.refuse("no attack swaps words; add --attack pwws", substitutions=substitutions)
     from unshaken.console import Console
     from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
@@ -78,7 +85,7 @@ def evaluate(
     from unshaken.victims.base import Victim
 
     attacks = parse_attacks(attack or [], substitutions)
-    certificates = parse_certificates(certify or [], substitutions, seed)
+    certificates = parse_certificates(certify or [], substitutions, seed, attacked=bool(attack or vote))
     loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
     loading["trust_remote_code"] = trust_remote_code
     shard, console = Shard.from_environment(), Console()
@@ -92,7 +99,7 @@ def evaluate(
         ]
         columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
         if block is not None:
-            blocks = large.blocks_of(task, block, count, victims[0], **columns)
+            blocks = large.blocks_of(task, block, count, victims[0], data=data, **columns)
             if dry_run:
                 large.print_forecast(victims, [blocks], attacks, seed=seed, recheck=recheck)
                 return
@@ -172,8 +179,10 @@ def _with_substitutions(attack: Attack, chosen: Substitutions) -> Attack:
     raise UnshakenError(f"--substitutions does not apply to the attack {attack.name!r}; leave one of them out")
 
 
-def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -> list[Certificate]:
-    """The certificates behind `safer,ranmask:keep=0.2,samples=2000`."""
+def parse_certificates(
+    specs: list[str], substitutions: str | None, seed: int, *, attacked: bool = False
+) -> list[Certificate]:
+    """The certificates behind `safer,ranmask:keep=0.2,samples=2000`; `attacked`: the sets serve others as well."""
     from dataclasses import replace
 
     from unshaken.certificates import Safer, find_certificate
@@ -182,6 +191,8 @@ def parse_certificates(specs: list[str], substitutions: str | None, seed: int) -
     found = [replace(find_certificate(spec), seed=seed) for text in specs for spec in split_specs(text)]
     if substitutions is None:
         return found
+    if found and not any(isinstance(item, Safer) for item in found) and not attacked:
+        options.refuse("only the certificate safer swaps words; leave it out", substitutions=substitutions)
     chosen = joined_substitutions(substitutions, allow_paths=True)
     return [replace(item, substitutions=chosen) if isinstance(item, Safer) else item for item in found]
 
@@ -220,6 +231,12 @@ def load_sets(
     from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
 
     names = task_names(tasks)
+    if not any(Path(name).is_file() for name in names):
+        why = f"{tasks} has its own columns; leave it out"
+        options.refuse(why, text_column=text_columns or None, label_column=label_column)
+    tasks_of_ours = [task for name in names if not Path(name).is_file() and (task := known_task(name)) is not None]
+    if all(task.package is not None for task in tasks_of_ours):
+        options.refuse(f"{tasks} brings its own rows; leave it out", data=data)
     clean = {name for name in names if name in TASKS and TASKS[name].clean_task is None}
     sets: dict[str, Examples] = {}
     for name in names:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unshaken.cli import options
 from unshaken.cli.columns import trained_columns
 from unshaken.errors import UnshakenError
 
@@ -22,6 +23,7 @@ def blocks_of(
     count: int | None,
     victim: Victim,
     *,
+    data: Path | None = None,
     text_columns: list[str] | None = None,
     label_column: str | None = None,
 ) -> Iterable[Examples]:
@@ -30,6 +32,7 @@ def blocks_of(
 
     if not Path(task).is_file():
         raise UnshakenError(f"--block reads one file from its first row to its last; {task!r} is none")
+    options.refuse(f"{task} is a file; leave it out", data=data)
     if count is not None:
         raise UnshakenError("-n draws rows and --block takes all of them; leave one out")
     trained = trained_columns(victim, task)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unshaken.cli import options
 from unshaken.cli.usage import Command
 from unshaken.errors import UnshakenError
 
@@ -23,7 +24,7 @@ leaderboard = typer.Typer(
 Models = Annotated[list[str], typer.Argument(help="Model folders of one method, one per training seed.")]
 Data = Annotated[Path | None, typer.Option(help="Folder with the task's files, or the hub if none is given.")]
 Words = Annotated[
-    str, typer.Option("--substitutions", help="What attacks may swap: wordnet, dictionary:path=FILE, ...")
+    str, typer.Option("--substitutions", help="What attacks may swap: wordnet, dictionary:FILE; or several.")
 ]
 Public = Annotated[list[str] | None, typer.Option(help="A public model to transfer from; three for the full suite.")]
 Count = Annotated[int | None, typer.Option("-n", "--count", min=2, help="Examples, chosen by id; all if not given.")]
@@ -53,6 +54,8 @@ def score(
 
     The entry for the board is written to OUT/entry.json.
     """
+    options.require_models(*models, *(public or ()))
+    _require_transfers(suite, public)
     from unshaken.console import Console
     from unshaken.files import write_json
     from unshaken.leaderboard import Track, score
@@ -76,7 +79,7 @@ def score(
     )
     path = write_json(out / "entry.json", encode(entry))
     console.print(f"{name}: worst case {_share(entry, 'worst')}, clean {_share(entry, 'clean')}", markup=False)
-    console.print(f"Entry: {path}", markup=False)
+    console.print(f"Entry: {path}", markup=False, soft_wrap=True)
 
 
 @leaderboard.command(cls=Command)
@@ -85,7 +88,7 @@ def submit(entry: File, board: Annotated[Path, typer.Argument(help="Folder of th
     from unshaken.console import Console
     from unshaken.leaderboard import read_entry, submit
 
-    Console().print(f"Entry: {submit(read_entry(entry), board)}", markup=False)
+    Console().print(f"Entry: {submit(read_entry(entry), board)}", markup=False, soft_wrap=True)
 
 
 @leaderboard.command(cls=Command)
@@ -107,6 +110,7 @@ def verify(
     from unshaken.leaderboard import read_entry, verify
 
     claimed, console = read_entry(entry), Console()
+    _require_transfers(claimed.suite, public)
     examples = _examples(claimed.track.task, data, None).with_ids(claimed.ids)
     victims = _victims(model or [one.weights for one in claimed.models], device)
     others = _victims(public or [], device)
@@ -141,7 +145,7 @@ def break_entry(
     claimed = read_entry(entry)
     rows = _examples(claimed.track.task, data, None).with_ids([example])
     found = check_break(claimed, _victims([model], device)[0], rows[0], text, _substitutions(substitutions))
-    Console().print(f"Broken; on record in {append_break(entry, asdict(found))}", markup=False)
+    Console().print(f"Broken; on record in {append_break(entry, asdict(found))}", markup=False, soft_wrap=True)
 
 
 @leaderboard.command(cls=Command)
@@ -157,7 +161,8 @@ def build(
     entries = read_entries(board)
     if not entries:
         raise UnshakenError(f"{board} has no entries; `unshaken leaderboard submit ENTRY {board}` adds one")
-    Console().print(f"Page: {build(entries, out)} ({len(entries)} entries)", markup=False)
+    counted = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+    Console().print(f"Page: {build(entries, out)} ({counted})", markup=False, soft_wrap=True)
 
 
 def _share(entry: Entry, condition: str) -> str:
@@ -171,16 +176,21 @@ def _victims(names: list[str], device: str | None) -> list[Victim]:
     return [Victim.from_pretrained(name, device=device) for name in names]
 
 
-def _substitutions(spec: str) -> Substitutions:
-    from unshaken.names import from_spec
-    from unshaken.substitutions import SUBSTITUTIONS
+def _require_transfers(suite: str, public: list[str] | None) -> None:
+    if suite == "mini":
+        options.refuse("the mini suite transfers nothing; leave it out", public=public or None)
 
-    found: Any = from_spec("substitutions", spec, SUBSTITUTIONS)
-    return found  # type: ignore[no-any-return]
+
+def _substitutions(spec: str) -> Substitutions:
+    from unshaken.substitutions import joined_substitutions
+
+    return joined_substitutions(spec)
 
 
 def _examples(task: str, data: Path | None, count: int | None) -> Examples:
     from unshaken.tasks import load_examples, load_task
 
+    if Path(task).is_file():
+        options.refuse(f"{task} is a file; leave it out", data=data)
     rows = load_examples(task) if Path(task).is_file() else load_task(task, data=data).require("test")
     return rows if count is None else rows.sample(count)

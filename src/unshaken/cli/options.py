@@ -43,7 +43,7 @@ Similarity = Annotated[
 ]
 Votes = Annotated[int, typer.Option("--vote", min=0, help="Average over this many rewordings of each text; 0: none.")]
 VoteRate = Annotated[
-    float, typer.Option(min=0.01, max=1, help="The share of words that a rewording of --vote changes.")
+    float | None, typer.Option(min=0.01, max=1, help="The share of words that a rewording of --vote changes; 0.5.")
 ]
 VoteSubstitutes = Annotated[
     str | None,
@@ -72,7 +72,19 @@ def one_task(positional: str | None, option: str | None, command: str) -> str:
     return task
 
 
-def voting(victim: Victim, votes: int, rate: float, substitutions: str | None) -> Victim:
+def refuse(why: str, **given: object) -> None:
+    """Refuse options that a command would take and not use; `given` has None or False for those not typed."""
+    named = [f"--{key.replace('_', '-')}" for key, value in given.items() if value is not None and value is not False]
+    if named:
+        raise UnshakenError(f"{' and '.join(named)} would do nothing: {why}")
+
+
+def require_vote(votes: int, rate: float | None, substitutions: str | None) -> None:
+    if not votes:
+        refuse("no vote is asked for; add --vote 16", vote_rate=rate, vote_substitutions=substitutions)
+
+
+def voting(victim: Victim, votes: int, rate: float | None, substitutions: str | None) -> Victim:
     """The victim behind a vote over rewordings, where one is asked for."""
     if not votes:
         return victim
@@ -80,7 +92,7 @@ def voting(victim: Victim, votes: int, rate: float, substitutions: str | None) -
     from unshaken.victims import Vote
 
     chosen = joined_substitutions(substitutions, allow_paths=True) if substitutions else None
-    return Vote(victim, votes, rate, substitutions=chosen)
+    return Vote(victim, votes, 0.5 if rate is None else rate, substitutions=chosen)
 
 
 def least_similarity(given: float | None) -> float:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from unshaken.cli import options
+from unshaken.errors import UnshakenError
 
 
 def play(
@@ -23,6 +24,8 @@ def play(
     Opens a local page: type a sentence, choose an attack, watch the words change. Nothing leaves this machine.
     """
     options.require_models(*models)
+    if twice := [name for number, name in enumerate(models) if name in models[:number]]:
+        raise UnshakenError(f"{twice[0]} is named twice; name it once, or another model to compare it with")
     for name in models:
         options.require_loaded_here(name, device=device, dtype=dtype)
     import webbrowser

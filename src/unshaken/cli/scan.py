@@ -28,7 +28,9 @@ def scan(
     threshold: Annotated[float, typer.Option(help="Probability from which that class counts as found.")] = 0.5,
     family: Annotated[list[str] | None, typer.Option(help="Families, separated by commas; all if not given.")] = None,
     search: Annotated[int, typer.Option(min=0, help="Survivors of each family that a search is tried on.")] = 20,
-    query_budget: Annotated[int, typer.Option(min=1, help="Most questions a search asks about one text.")] = 200,
+    query_budget: Annotated[
+        int | None, typer.Option(min=1, help="Most questions a search asks about one text; 200 if not given.")
+    ] = None,
     similarity: options.Similarity = None,
     masked_lm: Annotated[str | None, typer.Option(help="A masked language model, for the family of that name.")] = None,
     reader: Annotated[
@@ -44,7 +46,7 @@ def scan(
     request: Annotated[
         str | None, typer.Option(help='JSON for an address: {"text": "$text"} or a list, $texts.')
     ] = None,
-    answer: Annotated[str, typer.Option(help="Where an address has its answer: result.scores.")] = "",
+    answer: Annotated[str | None, typer.Option(help="Where an address has its answer: result.scores.")] = None,
     labels: Annotated[str | None, typer.Option(help="Class names in order, if the victim has none.")] = None,
     rate: Annotated[float | None, typer.Option(help="Most requests per second to an address.")] = None,
     out: options.Results = Path("out/scan"),
@@ -64,21 +66,33 @@ def scan(
     loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
     loading["trust_remote_code"] = trust_remote_code
     options.require_loaded_here(model or f"--victim {victim}", **loading)
+    is_address = model is not None and model.startswith(("http://", "https://"))
+    if not is_address:
+        options.refuse("no address is asked (https://...); leave it out", request=request, answer=answer, rate=rate)
+    chosen = [name.strip() for text in family or () for name in text.split(",")] or None
+    if not search:
+        options.refuse("--search 0 searches nothing; leave one out", query_budget=query_budget)
+    if chosen is not None and "masked-lm" not in chosen:
+        options.refuse("--family leaves out masked-lm; add it", masked_lm=masked_lm)
+        if "synonyms" not in chosen:
+            options.refuse("it is for synonyms and masked-lm, which --family leaves out", similarity=similarity)
     from unshaken.cli.evaluate import load_sets
     from unshaken.console import Console
     from unshaken.scanning import scan as run
     from unshaken.victims import Victim
 
-    names = tuple(labels.split(",")) if labels else ()
+    names = tuple(name.strip() for name in labels.split(",")) if labels else ()
     given: dict[str, Any] = {"label_names": names} if names else {}
-    if model is not None and model.startswith(("http://", "https://")):
-        given |= {"request": request, "answer": answer, "rate": rate, "cache": out / "answers.jsonl"}
+    if is_address:
+        given |= {"request": request, "answer": answer or "", "rate": rate, "cache": out / "answers.jsonl"}
         out.mkdir(parents=True, exist_ok=True)
-    elif victim is None and not str(model).endswith(".onnx"):
-        given = loading
-    target = load_victim(victim, **given) if victim else Victim.of(model, **given)
+    if victim:
+        target = load_victim(victim, **given)
+    elif is_address or str(model).endswith(".onnx"):
+        target = Victim.of(model, **given)
+    else:
+        target = _with_classes(Victim.of(model, **loading), names)
     console = Console()
-    chosen = [name for text in family or () for name in text.split(",")] or None
     sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
     if reader is not None:
         target = _with_reader(target, reader)
@@ -93,7 +107,7 @@ def scan(
             threshold=threshold,
             families=chosen,
             search=search,
-            query_budget=query_budget,
+            query_budget=query_budget or 200,
             masked_lm=masked_lm,
             similarity=options.least_similarity(similarity),
             progress=lambda edits: console.print(f"{edits} ...", style="dim", markup=False),
@@ -126,6 +140,20 @@ def _with_reader(victim: Victim, spec: str) -> Victim:
     return Reading(victim, parse(spec, KnownWords.of()))
 
 
+def _with_classes(victim: Victim, names: tuple[str, ...]) -> Victim:
+    """The victim of a folder with the names of --labels, where its configuration has none."""
+    if not names:
+        return victim
+    if victim.label_names:
+        raise UnshakenError(
+            f"{victim.name} names its classes itself ({', '.join(victim.label_names)}); leave out --labels"
+        )
+    if len(names) != victim.num_labels:
+        raise UnshakenError(f"--labels has {len(names)} names, and {victim.name} has {victim.num_labels} classes")
+    victim.label_names = names
+    return victim
+
+
 def load_victim(path: str, **given: Any) -> Victim:
     """The victim that `package.module:name` is; modules of the folder where the command is called are found too."""
     from unshaken.names import import_object
@@ -137,6 +165,8 @@ def load_victim(path: str, **given: Any) -> Victim:
     found = import_object("victim", module, name)
     is_path = isinstance(found, str | Path)
     is_folder = is_path and not str(found).startswith(("http://", "https://")) and not str(found).endswith(".onnx")
-    if given and (is_folder or hasattr(found, "classes_") or hasattr(found, "task")):
+    if is_folder:
+        return _with_classes(Victim.of(found), given.get("label_names", ()))
+    if given and (hasattr(found, "classes_") or hasattr(found, "task")):
         raise UnshakenError(f"{path} names its classes itself; leave out --labels")
     return Victim.of(found, **given) if is_path else Victim.of(found, name=path, **given)

@@ -45,7 +45,7 @@ def train(
     smooth: Annotated[
         str | None, typer.Option(help="Smooth the vocabulary over these sets: wordnet:limit=8,dictionary:FILE.")
     ] = None,
-    hops: Annotated[int, typer.Option(min=1, help="How far the vocabulary is smoothed.")] = 1,
+    hops: Annotated[int | None, typer.Option(min=1, help="How far --smooth reaches; 1 if not given.")] = None,
     reader: Annotated[
         str | None, typer.Option(help="What reads texts: unicode,leet,spacing,spelling or all of them; or synonyms.")
     ] = None,
@@ -60,7 +60,7 @@ def train(
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
     accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches per step.")] = 1,
     max_length: Annotated[int, typer.Option(min=8, help="Truncation in tokens.")] = 128,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="0 if not given.")] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Several training runs, 0,1,2: a folder for each below --out, and one report.")
     ] = None,
@@ -95,8 +95,13 @@ def train(
     The checkpoint that does best on validation data is kept, and reported on test data.
     """
     if seeds is not None:
+        options.refuse("--seeds names them all; leave one out", seed=seed)
         _train_each(_numbers(seeds), dict(locals()), out)
         return
+    seed = seed or 0
+    if smooth is None:
+        options.refuse("nothing is smoothed; add --smooth wordnet:limit=8", hops=hops)
+    hops = hops or 1
     task = options.one_task(data_or_task, task, "train")
     options.require_files(",".join(str(path) for path in (task, validation, test) if path is not None))
     if not resume and any((out / "checkpoints").glob("checkpoint-*")):
@@ -145,6 +150,8 @@ def train(
             f"the labels of {task} are numbers with fractions ({few}, ...), so this would be a regression, not to be "
             "attacked; add --regression if that is meant, or write classes as names or whole numbers"
         )
+    if not rows.is_regression:
+        options.refuse(f"the labels of {task} are classes; leave it out", regression=regression)
     if limit is not None:
         rows = rows.sample(limit, seed)
     if loaded.test is not None:

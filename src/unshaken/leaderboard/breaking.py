@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.leaderboard.entry import Entry
+from unshaken.names import nearest
 from unshaken.substitutions import Substitutions, match_case, segment
 from unshaken.victims.base import Victim
 
@@ -33,11 +34,14 @@ def check_break(
     """
     texts = tuple(texts)
     if victim.fingerprint not in {model.fingerprint for model in entry.models}:
-        raise UnshakenError(f"{victim.name} is not a model of {entry.name}")
+        known = ", ".join(model.weights for model in entry.models)
+        raise UnshakenError(f"{victim.name} is not a model of {entry.name}; its models are those of {known}")
     if substitutions.fingerprint != entry.substitutions.get("fingerprint"):
         raise UnshakenError(f"{substitutions.name} is another set than the one {entry.name} was attacked with")
     if example.id not in entry.ids:
-        raise UnshakenError(f"{entry.name} was not scored on the example {example.id!r}")
+        raise UnshakenError(
+            f"{entry.name} was not scored on the example {example.id!r}; {nearest(example.id, entry.ids)}"
+        )
     if len(texts) != len(example.texts):
         raise UnshakenError(f"{len(texts)} texts; the example {example.id!r} has {len(example.texts)}")
     for original, changed in zip(example.texts, texts, strict=True):

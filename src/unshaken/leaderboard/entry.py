@@ -64,6 +64,16 @@ class Scored:
         )
 
 
+def require_seeds_of_one_method(name: str, fingerprints: Sequence[str], records: Sequence[TrainingRecord]) -> None:
+    """Refuse models that cannot stand in one entry."""
+    if len(set(fingerprints)) < len(fingerprints):
+        raise UnshakenError(f"{name}: one model is listed twice; each seed needs a training run of its own")
+    if len({record.seed for record in records}) < len(records):
+        raise UnshakenError(f"{name}: two models have one seed; train each with a --seed of its own")
+    if len({record.method for record in records}) > 1:
+        raise UnshakenError(f"{name}: its models are of several methods; an entry is seeds of one")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A method on one track: the models of its seeds, on the same examples, under the same suite.
@@ -98,12 +108,9 @@ class Entry:
                 raise UnshakenError(f"{self.name}: {len(self.ids)} ids and {len(model.clean)} marks of {model.weights}")
             if set(model.held) != set(self.models[0].held):
                 raise UnshakenError(f"{self.name}: its models were not attacked by the same suite")
-        if len({model.fingerprint for model in self.models}) < len(self.models):
-            raise UnshakenError(f"{self.name}: one model is listed twice; each seed needs a training run of its own")
-        if len({model.record.seed for model in self.models}) < len(self.models):
-            raise UnshakenError(f"{self.name}: two models have one seed")
-        if len({model.record.method for model in self.models}) > 1:
-            raise UnshakenError(f"{self.name}: its models are of several methods; an entry is seeds of one")
+        require_seeds_of_one_method(
+            self.name, [model.fingerprint for model in self.models], [model.record for model in self.models]
+        )
 
     def marks(self, condition: str, broken: Sequence[tuple[str, str]] = ()) -> np.ndarray:
         """(seeds, examples) of 1, 0 and NaN under "clean", "worst" or an attack.

@@ -10,8 +10,9 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation.environment import environment, now
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.results import Evaluation
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
-from unshaken.leaderboard.entry import Entry, Scored
+from unshaken.leaderboard.entry import Entry, Scored, require_seeds_of_one_method
 from unshaken.leaderboard.tracks import Track, suite
 from unshaken.substitutions import Substitutions
 from unshaken.victims.base import Victim
@@ -50,10 +51,12 @@ def score(
     if not victims:
         raise UnshakenError("no model to score")
     attacks = suite(suite_name, substitutions, public)
+    records = [track.require_fit(TrainingRecord.load(victim.folder), substitutions) for victim in victims]
+    require_seeds_of_one_method(name, [victim.fingerprint for victim in victims], records)
     report = evaluate(victims, examples, attacks, out=out, resume=resume, recheck=recheck, progress=progress)
     checks = report.checks
     models = []
-    for victim, evaluation in zip(victims, report.evaluations, strict=True):
+    for victim, record, evaluation in zip(victims, records, report.evaluations, strict=True):
         subject = report.name_of(evaluation)
         own = tuple(
             (check.flag, check.verdict, check.evidence)
@@ -64,7 +67,7 @@ def score(
             Scored(
                 weights=victim.name,
                 fingerprint=victim.fingerprint,
-                record=track.require_fit(evaluation.model.training, substitutions),
+                record=record,
                 clean=clean_marks(evaluation),
                 held=held_marks(evaluation, attacks),
                 flags=own,

@@ -20,7 +20,7 @@ class Panel {
     const query = new URLSearchParams({ token, model: this.model, attack, text });
     this.source = new EventSource("/attack?" + query);
     this.source.onmessage = (event) => this.hear(JSON.parse(event.data));
-    this.source.onerror = () => { this.stop(); done(); };
+    this.source.onerror = () => { this.stop(); this.note.textContent = "No answer: is unshaken play still running?"; done(); };
   }
   hear(step) {
     if (step.kind === "error") { this.note.textContent = step.message; this.stop(); done(); return; }
@@ -46,4 +46,4 @@ const done = () => { const running = panels.some((panel) => panel.source); $("ru
 const attack = () => { const text = $("text").value.trim(); if (!text) { $("text").focus(); return; } for (const panel of panels) panel.start(text, $("attack").value); done(); };
 $("form").onsubmit = (event) => { event.preventDefault(); attack(); };
 $("text").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); attack(); } };
-$("stop").onclick = () => { for (const panel of panels) panel.stop(); done(); };
+$("stop").onclick = () => { for (const panel of panels) { if (panel.source) panel.note.textContent = "Stopped. " + panel.note.textContent.replace("asking ...", ""); panel.stop(); } done(); };

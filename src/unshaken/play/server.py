@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from unshaken.attacks import ATTACKS
 from unshaken.errors import UnshakenError
-from unshaken.names import lookup
+from unshaken.names import lookup, nearest
 from unshaken.pages import render
 from unshaken.play.watching import StoppedError, watch
 from unshaken.victims.base import Victim
@@ -102,14 +102,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         try:
-            victim = lookup(
-                "model", query.get("model", ""), {name.lower(): v for name, v in self.ground.victims.items()}
-            )
+            name = query.get("model", "")
+            if name not in self.ground.victims:
+                raise UnshakenError(f"unknown model {name!r}; {nearest(name, self.ground.victims)}")
             lookup("attack", query.get("attack", ""), {name: name for name in OFFERED})
             text = query.get("text", "").strip()
             if not text or len(text) > LONGEST:
                 raise UnshakenError(f"write a text of 1 to {LONGEST:,} characters")
-            watch(victim, text, query["attack"], self._tell)
+            watch(self.ground.victims[name], text, query["attack"], self._tell)
         except (StoppedError, ConnectionError):
             return  # the page was closed, or its stop button pressed
         except Exception as error:  # a model may raise anything, and whoever watches wants to know
