@@ -29,6 +29,15 @@ def test_every_public_name_is_in_the_reference():
         assert getattr(importlib.import_module(module), name).__doc__, path
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_no_link_of_a_page_leaves_the_site(page):
+    """Quick, unlike the build, which stops at one: files outside docs/ are named and not linked."""
+    folder = (ROOT / "docs" / page).parent
+    linked = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    outside = [link for link in linked if (ROOT / "docs") not in (folder / link).resolve().parents]
+    assert outside == []
+
+
 @pytest.mark.full
 def test_the_site_builds_strictly(tmp_path):
     for package in ("material", "mkdocstrings_handlers"):
