@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from harness import is_wanted, parser, peak_memory, prepare, save, seconds, texts_of
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -129,11 +130,63 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+class Repeated(nn.Module):
+    """A layer that is evaluated and differentiated as often as in a solve, with nothing solved: no solve costs less."""
+
+    def __init__(self, layer: nn.Module, passes: dict[str, int]) -> None:
+        super().__init__()
+        self.layer, self.passes = layer, passes
+
+    def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        with torch.no_grad():
+            for _ in range(self.passes["train" if self.training else "infer"] - 1):
+                self.layer(hidden_states, *args, **kwargs)
+        image: torch.Tensor = self.layer(hidden_states, *args, **kwargs)
+        if not image.requires_grad:
+            return image
+        seen = image.view_as(image)
+
+        def pull(gradient: torch.Tensor) -> None:
+            for _ in range(self.passes["backward"] - 1):
+                torch.autograd.grad(image, hidden_states, gradient, retain_graph=True)
+
+        seen.register_hook(pull)
+        return seen
+
+
+def passes_of(model: Any, runner: Runner) -> dict[str, int]:
+    """How often the first connected layer is evaluated in inference and in training, and passed backwards."""
+    passes = dict.fromkeys(("forward", "backward"), 0)
+
+    def count(direction: str) -> None:
+        passes[direction] += 1
+
+    def see(_module: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
+        count("forward")
+        if output.requires_grad:
+            output.register_hook(lambda _gradient: count("backward"))
+
+    hook = next(module for name, module in model.named_modules() if name.endswith("query")).register_forward_hook(see)
+    runner.infer()
+    infer = passes["forward"]
+    runner.train()
+    hook.remove()
+    return {"infer": infer, "train": passes["forward"] - infer, "backward": passes["backward"]}
+
+
+def repeated(model: Any, passes: dict[str, int]) -> Any:
+    layers = model.base_model.encoder.layer
+    for index, layer in enumerate(layers):
+        layers[index] = Repeated(layer, passes)
+    return model
+
+
 def bars(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The default connection (Anderson 3, implicit) beside plain, each eager and captured, as ratios to eager plain.
 
     Two settings, unless others are asked for: 32 texts in float32, where launching kernels costs more than running
-    them, and 256 in bfloat16, where memory does. Every repeat times all four in turn.
+    them, and 256 in bfloat16, where memory does. Every repeat times all of them in turn. Beside them stands what the
+    connected model's evaluations cost alone: plain layers that are run and differentiated as often, with no solver.
     """
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     plain = AutoModelForSequenceClassification.from_pretrained(arguments.model, dtype=torch.float32, num_labels=2)
@@ -152,6 +205,9 @@ def bars(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 if "captured" in name:
                     graphs[name] = stack.enter_context(captured(model))
             runners = {name: Runner(model, batch, setting) for name, model in models.items()}
+            passes = passes_of(models["connected"], runners["connected"])
+            print(f"passes of a layer: {passes}", flush=True)
+            runners["evaluations alone"] = Runner(repeated(copy.deepcopy(plain), passes), batch, setting)
             for runner in runners.values():  # the second pass of a shape is captured, the third is the first replay
                 for _ in range(2):
                     runner.infer(), runner.train()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -230,6 +231,35 @@ def large_files() -> str:
     return caption(about) + grid(heading, rows)
 
 
+def descent_watched() -> str:
+    """What grew in the training runs of `experiments/nonfinite.py`, a line per run."""
+    runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for step in lines(HERE / "benchmarks" / "gpu" / "nonfinite.jsonl"):
+        runs.setdefault((step["variant"], step["seed"]), []).append(step)
+    heading = [
+        "descent, T = 15",
+        "seed",
+        "steps",
+        "numbers lost",
+        "largest z",
+        "largest q.k / sqrt(d)",
+        "loss, last 16 steps",
+    ]
+    rows = [
+        [
+            variant,
+            str(seed),
+            str(len(steps)),
+            "yes" if any(step["lost"] for step in steps) else "no",
+            f"{max(max(step['largest_z'].values()) for step in steps):.3g}",
+            f"{max(step['largest_logit'] for step in steps):.2g}",
+            f"{statistics.fmean(step['loss'] for step in steps[-16:]):.3f}",
+        ]
+        for (variant, seed), steps in runs.items()
+    ]
+    return grid(heading, rows)
+
+
 def readers_speed() -> str:
     """Words per second of each reader, and how many misspelt words come back."""
     found = load("cpu/readers.json")
@@ -249,6 +279,7 @@ def readers_speed() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "readers-speed": readers_speed,
+    "descent-watched": descent_watched,
     "trial": lambda: trial(MAIN),
     "trial-all": trial,
     "swap-variants": swap_variants,

@@ -425,7 +425,7 @@ def totals() -> str:
 
 
 def collect(folders: list[str]) -> None:
-    """Write each group's runs, as the command left them, to its file; equal runs of several folders once."""
+    """Write each group's runs, as the command left them, to its file; what a fuller run replaces goes to earlier/."""
     outcomes: dict[str, Outcome] = {}
     for folder in folders:
         outcomes |= load_outcomes(Path(folder))
@@ -434,12 +434,17 @@ def collect(folders: list[str]) -> None:
         planned[group.file] |= {job.run.key for job in group.jobs()}
     for file, keys in planned.items():
         known = dict(kept(file))
-        for key in keys & outcomes.keys():  # the fuller of two
+        replaced = []
+        for key in sorted(keys & outcomes.keys()):  # the fuller of two
             if key not in known or len(known[key].measured) <= len(outcomes[key].measured):
+                replaced += [known[key].line()] if key in known and known[key] != outcomes[key] else []
                 known[key] = outcomes[key]
         lines = sorted(outcome.line() for outcome in known.values())
         if keys & outcomes.keys():  # other files stay as they were written
             (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if replaced:
+            with (HERE / "earlier" / file).open("a", encoding="utf-8") as earlier:
+                earlier.writelines(line + "\n" for line in replaced)
         print(f"{file}: {len(keys & known.keys())} of {len(keys)} planned runs")
 
 
