@@ -54,6 +54,29 @@ def test_a_dictionary_looks_up_as_written_then_in_lower_case(tmp_path):
     assert from_spec("substitutions", f"dictionary:path={path}", SUBSTITUTIONS) == dictionary
 
 
+class AfterVery(Dictionary):
+    """Replaces a word only behind "very": what it offers depends on the words around."""
+
+    def candidates(self, words, position):
+        return super().candidates(words, position) if position and words[position - 1] == "very" else []
+
+
+class FirstOnly(Dictionary):
+    def for_text(self, words):
+        return [found if at == 0 else [] for at, found in enumerate(super().for_text(words))]
+
+
+@pytest.mark.parametrize("kind", [Dictionary, AfterVery, FirstOnly])
+def test_many_texts_have_the_candidates_of_each(kind):
+    dictionary = kind(entries={"good": ["great", "fine"], "film": ["movie"]})
+    texts = [segment("Good film, very good"), segment(""), segment("a very good FILM, very film")]
+    together = dictionary.for_texts(texts)
+    assert together == [dictionary.for_text(words) for words in texts]
+    together[0][0].append("changed")  # the lists are the caller's own
+    assert dictionary.for_texts(texts) == [dictionary.for_text(words) for words in texts]
+    assert "changed" not in together[0][3]
+
+
 def test_the_fingerprint_of_a_dictionary_is_its_content(tmp_path):
     one = Dictionary.load(written(tmp_path / "a.json", {"a": ["b"], "c": ["d", "e"]}))
     same = Dictionary.load(written(tmp_path / "b.json", {"c": ["d", "e"], "a": ["b"]}))

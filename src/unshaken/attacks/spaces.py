@@ -34,7 +34,7 @@ class Spaces:
         self.attack, self.victim, self.frozen, self.assembler = attack, victim, frozen, assembler
         self._probe = attack.probe_form(victim)
         self._ready: dict[str, Space] = {}  # set up to see whether there is any effect
-        self._forms: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        self._forms: dict[tuple[str, ...], tuple[str, ...]] = {}  # of a word and its substitutes
 
     def require_effect(self, examples: Sequence[Example]) -> None:
         """An attack that may change no word of these is a mistake of the call."""
@@ -92,7 +92,9 @@ class Spaces:
         places, forms = [], []
         for column, of_column in enumerate(words):
             for position, substitutes in enumerate(found.get((row, column), ())):
-                written = self._written(of_column[position], substitutes) if substitutes else ()
+                if not substitutes:
+                    continue
+                written = self._written(of_column.surfaces[position], substitutes)
                 if len(written) > 1:
                     places.append((column, position))
                     forms.append(written)
@@ -107,13 +109,14 @@ class Spaces:
 
     def _written(self, surface: str, substitutes: Sequence[str]) -> tuple[str, ...]:
         """A word and its substitutes in its case, none of them twice."""
-        key = (surface, tuple(substitutes))
-        if key not in self._forms:
+        key = (surface, *substitutes)
+        known = self._forms.get(key)
+        if known is None:
             is_plain = not surface[:1].isupper()  # substitutes are written as they come
             cased = dict.fromkeys(substitutes if is_plain else [match_case(surface, word) for word in substitutes])
             cased.pop(surface, None)
-            self._forms[key] = (surface, *cased)
-        return self._forms[key]
+            known = self._forms[key] = (surface, *cased)
+        return known
 
 
 def _only(choices: list[list[str]], positions: Sequence[int] | None) -> list[list[str]]:

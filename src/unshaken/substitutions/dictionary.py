@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from unshaken.errors import UnshakenError
 from unshaken.files import read_json
 from unshaken.substitutions.base import Substitutions, content_hash
+from unshaken.substitutions.words import Words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,14 @@ class Dictionary(Substitutions):
             lower = word.lower()
             known = self._known[word] = [replacement for replacement in found if replacement.lower() != lower]
         return list(known)
+
+    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+        kind = type(self)
+        if kind.candidates is not Dictionary.candidates or kind.for_text is not Dictionary.for_text:
+            return super().for_texts(texts)  # a subclass may read the words around one
+        found = {word for words in texts for word in words.surfaces}
+        distinct = {word: self.candidates((word,), 0) for word in found}
+        return [[list(distinct[word]) for word in words.surfaces] for words in texts]
 
 
 def _checked(entries: Any, source: str) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -40,5 +42,6 @@ FUNCTION_WORDS = (
 )
 
 
+@lru_cache(maxsize=1 << 16)
 def is_function_word(word: str) -> bool:
     return word.lower().replace("’", "'") in FUNCTION_WORDS

@@ -117,14 +117,13 @@ class TokenAssembler:
             (string for column in parts for string in (*column.fixed, column.tail)),
             (forms for column in parts for forms in column.choices),
         )
-        known = {
-            number: columns
-            for number, (columns, encoding) in enumerate(zip(made, self.whole(texts), strict=True))
-            if columns is not None and self._joined(columns, 0) == encoding.ids
-        }
         assert self._template is not None
-        found = dict(zip(known, recipes_of(self._pool, self._template, list(known.values())), strict=True))
-        return [found.get(number) for number in range(len(made))]
+        found = iter(recipes_of(self._pool, self._template, [columns for columns in made if columns is not None]))
+        recipes = [None if columns is None else next(found) for columns in made]
+        return [
+            recipe if recipe is not None and recipe.clean_tokens() == encoding.ids else None
+            for recipe, encoding in zip(recipes, self.whole(texts), strict=True)
+        ]
 
     def _cut(self, example: Wordings) -> list[Column] | None:
         assert self._family is not None

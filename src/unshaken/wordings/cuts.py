@@ -25,6 +25,7 @@ from typing import Any, Literal, Protocol
 from unshaken.wordings.choices import Wordings
 
 Family = Literal["separators", "blanks"]
+REMEMBERED = 1 << 16  # places whose forms were looked at
 
 
 class PartReader(Protocol):
@@ -65,6 +66,7 @@ class AddedTokens:
     closed: frozenset[str]
     joiners: frozenset[str]
     normalizer: Any = field(compare=False)
+    _free: dict[tuple[str, ...], bool] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, tokenizer: Any) -> AddedTokens:
@@ -95,13 +97,16 @@ class AddedTokens:
         return {opening for opening in self.openings if opening in normal}
 
     def may_stand_in(self, wordings: Wordings, column: int) -> bool:
-        """Whether a wording of this column may hold a special token that no part holds by itself.
+        """Whether a wording of this column may hold a special token that is in no part of it, and in no form.
 
         An opening sign alone makes none: in `[it] works` only a substitute of `it` could go on as a token does.
         """
-        text, places = wordings.texts[column], list(_places(wordings, column))
+        text = wordings.texts[column]
         if self._opened(text):
             return True
+        if self.starts.isdisjoint(text):
+            return False
+        places = list(_places(wordings, column))
         for at in (at for at, sign in enumerate(text) if sign in self.starts):
             if any(start <= at < end for start, end, _ in places):
                 return True
@@ -109,8 +114,16 @@ class AddedTokens:
             begun = {_before(form, text[at:end]) + form for form in forms}
             if any(_agree(one, special) for one in begun for special in self.specials):
                 return True
-        forms_of_all = {form for _, _, own in places for form in own}
-        return any(map(self.is_left_open, forms_of_all))
+        return False
+
+    def are_free(self, forms: tuple[str, ...]) -> bool:
+        """Whether each form stands for itself whatever is beside it. Texts have many places in common: it is kept."""
+        known = self._free.get(forms)
+        if known is None:
+            if len(self._free) >= REMEMBERED:
+                self._free.clear()
+            known = self._free[forms] = _are_solid(forms) and not any(map(self.is_left_open, forms))
+        return known
 
     def is_left_open(self, form: str) -> bool:
         """Whether a form ends as a special token begins, so that what follows could end it."""
@@ -155,8 +168,7 @@ def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] 
         return None
     if family == "blanks" and " " in added.joiners:
         return None
-    # A mark or an invisible character at the edge of a form could join what stands beside it.
-    if not all(are_solid(forms) for forms in wordings.forms):
+    if not all(map(added.are_free, wordings.forms)) or not added.are_free((wordings.probe or "",)):
         return None
     columns = []
     for column in range(len(wordings.texts)):
@@ -225,14 +237,15 @@ def _places(wordings: Wordings, column: int) -> Iterator[tuple[int, int, tuple[s
 
 def _at_separators(wordings: Wordings, column: int, joiners: Collection[str]) -> Column | None:
     text, end = wordings.texts[column], 0
-    fixed, choices = [], []
+    fixed, choices, edges = [], [], set()
     for start, next_end, forms in _places(wordings, column):
-        before, after = text[max(0, start - 1) : start], text[next_end : next_end + 1]
-        if not _is_separator(before) or not _is_separator(after) or before in joiners or after in joiners:
-            return None
+        edges.add(text[max(0, start - 1) : start])
+        edges.add(text[next_end : next_end + 1])
         fixed.append(text[end:start])
         choices.append(forms)
         end = next_end
+    if not all(map(_is_separator, edges)) or not edges.isdisjoint(joiners):
+        return None
     return Column(tuple(fixed), tuple(choices), text[end:])
 
 
@@ -261,8 +274,8 @@ def _is_cut(text: str, at: int) -> bool:
     return text[at] == " " and not text[at + 1].isspace() and not (at and text[at - 1].isspace())
 
 
-@lru_cache(maxsize=1 << 16)
-def are_solid(forms: tuple[str, ...]) -> bool:
+def _are_solid(forms: tuple[str, ...]) -> bool:
+    """A mark or an invisible character at the edge of a form could join what stands beside it."""
     return all(_is_solid(edge) for form in forms for edge in (form[:1], form[-1:]) if edge)
 
 

@@ -73,8 +73,11 @@ class PiecePool:
 
     def tokens(self, strings: Iterable[str]) -> list[int]:
         """All tokens of strings, end to end."""
-        lists = map(self._lists.__getitem__, map(self._numbers.__getitem__, strings))
-        return list(chain.from_iterable(lists))
+        return self.end_to_end(map(self._numbers.__getitem__, strings))
+
+    def end_to_end(self, numbers: Iterable[int]) -> list[int]:
+        """All tokens of lists."""
+        return list(chain.from_iterable(map(self._lists.__getitem__, numbers)))
 
     def lengths(self) -> Array:
         """Tokens of each list, those beyond the limit left out. (lists,)"""

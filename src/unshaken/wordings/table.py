@@ -59,6 +59,10 @@ class Recipe:
     specials: int  # special tokens
     longest: int  # other tokens of the longest wording
 
+    def clean_tokens(self) -> list[int]:
+        """The tokens of the text as it is, untruncated."""
+        return self.pool.end_to_end(self.entries[self.slots[:, 0]].tolist())
+
     def canonical(self, rows: Array) -> Array:
         """Rows with equal tokens made equal: two substitutes unknown to the tokenizer are one and the same."""
         return np.asarray(self._aliases[self._offsets + rows % self.counts])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unshaken.wordings.choices import PROBE, Wordings
-from unshaken.wordings.cuts import AddedTokens, Column, are_solid, separates
+from unshaken.wordings.cuts import AddedTokens, Column, separates
 
 if TYPE_CHECKING:
     from unshaken.wordings.assembly import TokenAssembler
@@ -38,8 +38,7 @@ def cut_at_words(example: Wordings, column: int, added: AddedTokens) -> WordCut 
         choices[word] = (*example.forms[place], "")
     if (
         added.begun(text)
-        or any(added.is_left_open(form) for forms in choices for form in forms)
-        or not all(map(are_solid, choices))
+        or not all(map(added.are_free, choices))
         or not all(separates(gap, added.joiners) for gap in set(between[1:-1]))
         or not separates(between[0][-1:], added.joiners, may_be_empty=True)
         or not separates(between[-1][:1], added.joiners, may_be_empty=True)

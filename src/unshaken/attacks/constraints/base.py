@@ -123,10 +123,12 @@ def restrict(
     """
     remaining = [[list(of_word) for of_word in of_text] for of_text in choices]
     for constraint in constraints:
-        for row, words in enumerate(texts):
-            allowed = frozenset(constraint.allowed_positions(words, columns[row] if columns else 0))
-            remaining[row] = [found if at in allowed else [] for at, found in enumerate(remaining[row])]
-        remaining = constraint.allowed_choices(texts, remaining)
+        if type(constraint).allowed_positions is not Constraint.allowed_positions:  # others allow all
+            for row, words in enumerate(texts):
+                allowed = frozenset(constraint.allowed_positions(words, columns[row] if columns else 0))
+                remaining[row] = [found if at in allowed else [] for at, found in enumerate(remaining[row])]
+        if type(constraint).allowed_choices is not Constraint.allowed_choices:
+            remaining = constraint.allowed_choices(texts, remaining)
     return remaining
 
 
