@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from victims import WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenizer, tiny_bert
 
-from unshaken.attacks import ATTACKS, BAE, Alzantot, BertAttack, DeepWordBug, HardLabel, Random, Victim
+from unshaken.attacks import ATTACKS, BAE, Alzantot, BertAttack, DeepWordBug, HardLabel, Random, TextFooler, Victim
 from unshaken.attacks.alzantot import draw_open
 from unshaken.attacks.constraints import MaxChanged
 from unshaken.errors import UnshakenError
@@ -222,6 +223,29 @@ def test_bae_settings() -> None:
     assert [type(item).__name__ for item in BAE(edits="insert").constraints] == ["SentenceSimilarity"]
     built = from_spec("attack", "bae:edits=replace|insert,k=7", ATTACKS)
     assert (built.substitutions.k, built.substitutions.edits) == (7, ("replace", "insert"))
+
+
+@pytest.mark.parametrize(
+    ("old", "changed"),
+    [
+        (BAE(), {"edits": "insert"}),
+        (BAE(edits="insert"), {"edits": "replace"}),
+        (TextFooler(), {"variant": "paper"}),
+        (TextFooler(variant="paper"), {"variant": "textattack"}),
+        (BertAttack(), {"k": 3}),
+    ],
+)
+def test_constraints_follow_the_settings_that_they_are_made_of(old: Any, changed: Any) -> None:
+    expected = replace(old, constraints=None, **changed).constraints
+    assert replace(old, **changed).constraints == expected
+    assert replace(pickle.loads(pickle.dumps(old)), **changed).constraints == expected
+    given = (MaxChanged(share=0.3),)
+    assert replace(replace(old, constraints=given), **changed).constraints == given
+    assert replace(old, constraints=tuple(old.constraints), **changed).constraints == old.constraints
+
+
+def test_an_attack_takes_the_constraints_of_another_kind() -> None:
+    assert TextFooler(constraints=BAE().constraints).constraints == BAE().constraints != TextFooler().constraints
 
 
 @pytest.mark.parametrize("kind", [BAE, BertAttack])

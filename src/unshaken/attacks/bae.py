@@ -49,11 +49,9 @@ class BAE(TextFooler):
     def __post_init__(self) -> None:
         chosen = MaskedLM.unless_given(self.substitutions, model=self.model, k=self.k, edits=self.edits)
         object.__setattr__(self, "substitutions", chosen)
-        if self.constraints is None:
-            near = SentenceSimilarity(
-                metric="cosine", threshold=0.8, window=None, compared_with="original"
-            )  # section 4
-            # Tags speak of a word in the place of another, not of one beside it (paper section 3).
-            tags = (PartOfSpeech(noun_verb=False),) if "insert" not in self.edits else ()
-            object.__setattr__(self, "constraints", (*tags, near))
         super().__post_init__()
+
+    def own_constraints(self) -> tuple[Constraint, ...]:
+        near = SentenceSimilarity(metric="cosine", threshold=0.8, window=None, compared_with="original")  # section 4
+        # Tags speak of a word in the place of another, not of one beside it (paper section 3).
+        return (near,) if "insert" in self.edits else (PartOfSpeech(noun_verb=False), near)

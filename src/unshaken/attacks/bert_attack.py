@@ -47,11 +47,12 @@ class BertAttack(TextFooler):
     def __post_init__(self) -> None:
         chosen = MaskedLM.unless_given(self.substitutions, model=self.model, k=self.k, edits="reread")
         object.__setattr__(self, "substitutions", chosen)
-        if self.constraints is None:
-            # The official code compares texts at 0.2, in its measure; 0.4 is the share of words in paper section 4.3.
-            near = SentenceSimilarity(metric="cosine", threshold=0.2, window=None, compared_with="original")
-            object.__setattr__(self, "constraints", (StopWords(), MaxChanged(share=0.4), near))
         super().__post_init__()
+
+    def own_constraints(self) -> tuple[Constraint, ...]:
+        # The official code compares texts at 0.2, in its measure; 0.4 is the share of words in paper section 4.3.
+        near = SentenceSimilarity(metric="cosine", threshold=0.2, window=None, compared_with="original")
+        return (StopWords(), MaxChanged(share=0.4), near)
 
     def probe_form(self, victim: Victim) -> str:
         return victim.unknown  # the official code's "[UNK]", where the paper writes of a mask

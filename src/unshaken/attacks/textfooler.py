@@ -35,6 +35,12 @@ VARIANTS: dict[str, tuple[Constraint, ...]] = {
 }
 
 
+class Derived(tuple[Constraint, ...]):
+    """Constraints that an attack has made of its other settings, and makes anew if `replace` changes those."""
+
+    by: type  # another kind of attack takes them as it takes any
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextFooler(SearchAttack):
     """Swap words in the order of their importance; of the substitutes that keep the meaning take the most harmful one.
@@ -80,8 +86,14 @@ class TextFooler(SearchAttack):
         super().__post_init__()
         if self.variant not in VARIANTS:
             raise UnshakenError(f"TextFooler variant is {self.variant!r}; it must be one of {', '.join(VARIANTS)}")
-        if self.constraints is None:
-            object.__setattr__(self, "constraints", VARIANTS[self.variant])
+        if self.constraints is None or getattr(self.constraints, "by", None) is type(self):
+            made = Derived(self.own_constraints())
+            made.by = type(self)
+            object.__setattr__(self, "constraints", made)
+
+    def own_constraints(self) -> tuple[Constraint, ...]:
+        """Those of the settings, where none are given."""
+        return VARIANTS[self.variant]
 
     def probe_form(self, victim: Victim) -> str:
         return victim.unknown if self.variant == "code" else ""
