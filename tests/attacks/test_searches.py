@@ -287,7 +287,7 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
     from unshaken.attacks.questions import Inspection
     from unshaken.attacks.spaces import Spaces
     from unshaken.substitutions.hull_builder import HullBuilder
-    from unshaken.substitutions.hull_search import HullMixer
+    from unshaken.substitutions.hull_search import Fixed, HullMixer
 
     victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
     (example,) = labelled(victim, ["a good film with a bad plot"])
@@ -302,7 +302,7 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
         weights[:, 0] = 1
         weights[word, 0] -= step
         weights[word, slot] += step
-        with torch.no_grad(), HullMixer(victim.model).at(hull, weights, fixed=[]):
+        with torch.no_grad(), HullMixer(victim.model).at(hull, weights, fixed=Fixed()):
             return float(-victim.model(**inputs).logits.log_softmax(-1)[0, example.label])
 
     for number, word in enumerate(hull.words):

@@ -72,6 +72,17 @@ def test_loss_and_gradients_are_those_written_out(fast: bool) -> None:
     )
 
 
+def test_only_the_training_pass_keeps_hidden_states() -> None:
+    model = sensitive_model()
+    rift = ready(RIFT(substitutions=WORDS, steps=2), model, tokenizer())
+    asked: list[bool] = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: asked.append(kwargs.get("output_hidden_states", False)), with_kwargs=True
+    )
+    run(rift, text_step(model))
+    assert asked == [False, False, False, True]  # the clean prediction, two inner steps, both halves together
+
+
 def test_options_of_its_parts_pass_through() -> None:
     ascc, term = RIFT(pieces="same", feature="mean", direction="code", columns=(1,)).parts
     assert (ascc.pieces, term.feature, term.direction, ascc.columns) == ("same", "mean", "code", (1,))

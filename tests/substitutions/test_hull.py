@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,11 +16,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from unshaken.attention import with_mask_made_once
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull import SLOTS, Hull
 from unshaken.substitutions.hull_builder import HullBuilder
-from unshaken.substitutions.hull_search import HullMixer, HullSearch
+from unshaken.substitutions.hull_search import HullMixer, HullSearch, entropy_slope
 from unshaken.substitutions.word_level import word_level
 
 
@@ -336,6 +338,114 @@ def test_search_is_the_official_loop_and_leaves_no_gradient_in_the_model() -> No
     with HullMixer(model).at(hull, hull.weights(start)):
         before = gain(model(**inputs).logits).sum()
     assert after > before
+
+
+@pytest.mark.parametrize("space", ["embedding_output", "word"])
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_search_embeds_the_text_once_unless_dropout_draws_it_anew(space: Any, drops: bool) -> None:
+    model = tiny("Bert")
+    inputs, hull = small_hull()
+    place = model.bert.embeddings if space == "embedding_output" else model.bert.embeddings.word_embeddings
+    place.train(drops)
+    counted, own = [], place.forward
+
+    @functools.wraps(own)
+    def count(*args: Any, **kwargs: Any) -> Tensor:
+        counted.append(1)
+        return own(*args, **kwargs)
+
+    place.forward = count
+    HullSearch(steps=3, space=space)(
+        model, hull, torch.zeros(2, 3), lambda: model(**inputs).logits, lambda found: found[:, 0], area=30
+    )
+    assert len(counted) == 1 + (3 if drops else 1)  # the candidates, and the text
+    assert place.forward is count
+
+
+def test_a_search_leaves_no_forward_behind_in_the_model() -> None:
+    model = tiny("Bert")
+    inputs, hull = small_hull()
+    seen: list[Tensor] = []
+
+    def logits() -> Tensor:
+        if len(seen) == 2:
+            raise ZeroDivisionError
+        seen.append(model(**inputs).logits)
+        return seen[-1]
+
+    with pytest.raises(ZeroDivisionError):
+        HullSearch()(model, hull, torch.zeros(2, 3), logits, lambda found: found[:, 0], area=30)
+    assert not any("forward" in vars(module) for module in model.modules())
+    plain = tiny("Bert")(**inputs).logits
+    torch.testing.assert_close(model(**inputs).logits, plain)
+
+
+def test_the_slope_of_the_entropy_is_its_gradient_at_the_logits() -> None:
+    _, hull = small_hull()
+    logits = torch.tensor([[0.3, -1.0, 2.0], [0.5, 0.1, 7.0]], dtype=torch.float64, requires_grad=True)
+    weights = hull.weights(logits)
+    spread = -(weights[0] * weights[0].log()).sum() - (weights[1, :2] * weights[1, :2].log()).sum()
+    (expected,) = torch.autograd.grad(spread, logits, retain_graph=True)
+    (found,) = torch.autograd.grad(weights, logits, entropy_slope(weights.detach()))
+    torch.testing.assert_close(found, expected)
+    assert found[1, 2] == 0  # a slot that is not in use
+
+
+# Attention of DeBERTa is its own; MPNet's has no kernel of torch.
+MADE_ONCE = [name for name in BACKBONES if name not in ("DebertaV2", "MPNet")]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # transformers' DeBERTa-v2
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_a_mask_that_is_made_once_changes_no_prediction(backbone: str) -> None:
+    model = tiny(backbone)
+    inputs, _ = small_hull()
+    once = with_mask_made_once(model, inputs)
+    assert (once["attention_mask"] is not inputs["attention_mask"]) == (backbone in MADE_ONCE)
+    assert torch.equal(once["input_ids"], inputs["input_ids"])
+    expected = model(**inputs).logits
+    torch.testing.assert_close(model(**once).logits, expected, rtol=0, atol=1e-12)
+    shown = model(**{**inputs, "attention_mask": torch.ones_like(inputs["attention_mask"])}).logits
+    assert not torch.allclose(shown, expected)
+    if backbone in MADE_ONCE:
+        whole = {name: values[:2] for name, values in inputs.items()}  # the first two rows have no padding
+        assert with_mask_made_once(model, whole)["attention_mask"] is None
+        torch.testing.assert_close(model(**with_mask_made_once(model, whole)).logits, expected[:2])
+
+
+def test_a_made_mask_has_the_precision_that_attention_computes_in() -> None:
+    model, (inputs, _) = tiny("Bert").float(), small_hull()
+    assert with_mask_made_once(model, inputs)["attention_mask"].dtype == torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        once = with_mask_made_once(model, inputs)
+        assert once["attention_mask"].dtype == torch.bfloat16
+        assert torch.equal(model(**once).logits, model(**inputs).logits)
+
+
+def test_a_mask_is_left_alone_where_a_model_may_do_more_with_it() -> None:
+    inputs, _ = small_hull()
+
+    class Own(transformers.BertForSequenceClassification):
+        pass
+
+    config = transformers.BertConfig(**SMALL)
+    models = {
+        "of another class": Own(config),
+        "not a classifier of transformers": transformers.BertModel(config),
+        "a decoder": transformers.BertForSequenceClassification(transformers.BertConfig(**SMALL, is_decoder=True)),
+        "of other kernels": transformers.BertForSequenceClassification(config),
+        "of windows": transformers.ModernBertForSequenceClassification(
+            transformers.ModernBertConfig(**SMALL, pad_token_id=0)
+        ),
+        "no model of transformers": nn.Linear(2, 2),
+    }
+    models["of other kernels"].set_attn_implementation("eager")
+    for why, model in models.items():
+        assert with_mask_made_once(model, inputs)["attention_mask"] is inputs["attention_mask"], why
+    made = {**inputs, "attention_mask": torch.zeros(3, 1, 10, 10)}
+    known = tiny("Bert")
+    assert with_mask_made_once(known, made)["attention_mask"] is made["attention_mask"]
+    assert set(with_mask_made_once(known, {"input_ids": inputs["input_ids"]})) == {"input_ids"}
 
 
 def test_first_guess_is_the_centre_or_the_text() -> None:

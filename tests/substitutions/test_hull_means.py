@@ -232,3 +232,17 @@ def test_one_piece_everywhere_is_the_hull_of_single_pieces() -> None:
 def test_an_unknown_rule_is_refused() -> None:
     with pytest.raises(UnshakenError, match="'mean', 'single', 'same'"):
         HullBuilder(WORDS, tokenizer(), pieces="first")  # type: ignore[arg-type]
+
+
+def test_all_pieces_are_looked_up_together() -> None:
+    """A look-up's gradient is as large as the table, whatever it looks up."""
+    model = tiny()
+    table, calls = model.get_input_embeddings(), []
+    forward = table.forward
+    table.forward = lambda ids: calls.append(len(ids)) or forward(ids)
+    texts = [("the wearily good film",), ("unbelievability good",)]
+    hull = HullBuilder(WORDS, tokenizer())(texts, encode(texts)["input_ids"])
+    vectors = hull.vectors(table)
+    assert len(hull.further) > 1
+    assert len(calls) == 1
+    assert vectors.shape == (*hull.candidates.shape, table.embedding_dim)

@@ -24,10 +24,11 @@ from unshaken.attacks.many.looking import ask_draws, best_promises, looked_into
 from unshaken.attacks.many.prefixes import ask_many_one_by_one, ask_many_prefixes
 from unshaken.attacks.questions import Ask, Inspection, Scores, Search, ask_one_by_one, ask_prefixes
 from unshaken.attacks.space import Space
+from unshaken.attention import with_mask_made_once
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import Hull
 from unshaken.substitutions.hull_builder import HullBuilder, Pieces
-from unshaken.substitutions.hull_search import HullMixer, HullSearch
+from unshaken.substitutions.hull_search import Fixed, HullMixer, HullSearch
 from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
@@ -203,11 +204,12 @@ class HullAttack(HullGradientAttack):
     def _look(self, victim: ModelVictim, hull: Hull, batch: _Batch) -> Tensor:
         number = batch.looks[0].number
         ascent, salt = self._ascent(), (self.seed, number)
+        inputs = with_mask_made_once(victim.model, batch.inputs)
         found = ascent(
             victim.model,
             hull,
             ascent.first_guess(hull, victim.max_length, salt) if number == 1 else hull.noise(salt),
-            lambda: victim.model(**batch.inputs).logits,
+            lambda: victim.model(**inputs).logits,
             lambda logits: self.gain(logits, batch.labels),
             batch.inputs["input_ids"].numel(),
         )
@@ -300,7 +302,7 @@ class HotFlip(HullGradientAttack):
                 weights[word, 0], weights[word, slot] = 0, 1
         weights.requires_grad_()
         mixer = HullMixer(victim.model, "embedding_output")
-        with torch.enable_grad(), word_gradients(), mixer.at(hull, weights, fixed=[]):
+        with torch.enable_grad(), word_gradients(), mixer.at(hull, weights, fixed=Fixed()):
             logits = victim.model(**batch.inputs).logits
             gradient, at_logits = torch.autograd.grad(self.gain(logits, batch.labels).sum(), (weights, logits))
         refuse_blind_words(gradient, at_logits)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unshaken.attention import with_mask_made_once
 from unshaken.defences.adversary import agreement, publish_halves, resolve
 from unshaken.defences.base import Defence, Passes, Step, evaluation_mode
 from unshaken.defences.divergences import log_probabilities
@@ -127,15 +128,17 @@ class ASCC(Defence):
 
     def worst(self, step: Step, hull: Hull, reworded: dict[str, Tensor]) -> Tensor:
         """Mixing logits of the worst point found. (words, slots)"""
+        step = replace(step, keep_hidden_states=False)  # the search reads predictions only
+        inputs = with_mask_made_once(step.core, reworded)
 
         def logits() -> Tensor:
-            found: Tensor = step.forward(step.core, **reworded).logits
+            found: Tensor = step.forward(step.core, **inputs).logits
             return found
 
         def gain(found: Tensor) -> Tensor:
-            if clean is None:
+            if minus_clean is None:
                 return step.task_loss(found, reduction="none")
-            return -(clean * log_probabilities(found)).sum(-1)  # the KL but for a constant, which nothing climbs
+            return (minus_clean * log_probabilities(found)).sum(-1)  # the KL but for a constant, which nothing climbs
 
         start = self.search.first_guess(hull, step.max_length, step.progress)
         if self.warm_start:
@@ -144,7 +147,8 @@ class ASCC(Defence):
             start = start + F.pad(self.memory[known], (0, start.shape[1]))[:, : start.shape[1]]
         with contextlib.nullcontext() if self.attack_dropout else evaluation_mode(step.core):
             with torch.no_grad():
-                clean = log_probabilities(step.forward(step.core).logits).exp() if self.objective == "kl" else None
+                clean = log_probabilities(step.forward(step.core).logits) if self.objective == "kl" else None
+                minus_clean = None if clean is None else -clean.exp()
             area = step.inputs["input_ids"].numel()
             found = self.search(step.core, hull, start, logits, gain, area=area, looks=not self._has_looked)
             self._has_looked = self._has_looked or len(hull) > 0  # a batch without words to change shows nothing

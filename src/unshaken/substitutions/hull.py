@@ -83,31 +83,29 @@ class Hull:
     def vectors(self, table: nn.Module) -> Tensor:
         """The mean of the piece vectors of every candidate. (tokens, slots, hidden)"""
         # `.forward` and not a call: the hook that asks may be a hook of this very module.
-        vectors: Tensor = table.forward(self.candidates)
         if self.pieces is None:
+            vectors: Tensor = table.forward(self.candidates)
             return vectors
-        flat = vectors.flatten(0, 1)
-        for places, ids in self.further:  # places of one round differ, so sums do not depend on their order
-            flat.index_add_(0, places, table.forward(ids))
-        return (flat / self.pieces.to(flat.dtype)).view_as(vectors)
+        # Looked up together: each look-up has a gradient as large as the table.
+        ids = torch.cat([self.candidates.flatten(), *(ids for _, ids in self.further)])
+        first, *rounds = table.forward(ids).split([self.candidates.numel(), *(len(ids) for _, ids in self.further)])
+        flat: Tensor = first.clone()  # sums in place need memory of their own
+        for (places, _), pieces in zip(self.further, rounds, strict=True):
+            flat.index_add_(0, places, pieces)  # places of one round differ, so sums do not depend on their order
+        return (flat / self.pieces.to(flat.dtype)).view(*self.candidates.shape, flat.shape[-1])
 
     def weights(self, logits: Tensor) -> Tensor:
         """Mixing weights, a point of the simplex for each word. (words, slots) -> (words, slots)"""
-        return logits.masked_fill(self._unused, -torch.inf).softmax(-1)
+        return (logits + self._closed).softmax(-1)  # a sum costs nothing in backward, a filled mask does
 
     @cached_property
-    def _unused(self) -> Tensor:
-        return ~self.allowed
+    def _closed(self) -> Tensor:
+        """Minus infinity in unused slots, 0 in others. (words, slots)"""
+        return torch.zeros(self.allowed.shape, device=self.allowed.device).masked_fill_(~self.allowed, -torch.inf)
 
     def at_tokens(self, weights: Tensor) -> Tensor:
         """The weights of each token's word. (words, slots) -> (tokens, slots)"""
         return weights if len(self.rows) == len(self) else weights[self.word_of]
-
-    def entropy(self, weights: Tensor) -> Tensor:
-        """Entropy of the mixing weights, summed over words; a vertex of the hull has none."""
-        # torch.special.entr has an infinite gradient at 0, where unused slots stand; a clamp has none there
-        spread: Tensor = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny))
-        return spread.sum()
 
     def noise(self, salt: object) -> Tensor:
         """Standard normal numbers that depend on each row's text and `salt` only, never on the batch around it."""
