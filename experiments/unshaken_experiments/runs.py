@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unshaken.errors import UnshakenError
-from unshaken.files import read_json, write_text
+from unshaken.files import read_checked_json, with_check, write_text
 from unshaken.names import nearest
 from unshaken.schema import decode
 
@@ -259,11 +259,11 @@ class Outcome:
         return json.dumps(asdict(self), allow_nan=False)
 
     def save(self, folder: Path) -> Path:
-        return write_text(folder / f"{self.run.name}.json", self.line() + "\n")
+        return write_text(folder / f"{self.run.name}.json", with_check(self.line()) + "\n")
 
 
 def load_outcome(path: Path) -> Outcome:
-    return _decode(read_json(path), str(path))
+    return _decode(read_checked_json(path), str(path))
 
 
 def _decode(value: Any, where: str) -> Outcome:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random
 import re
@@ -11,6 +13,7 @@ from typing import Any
 
 from disturbed import bend
 from fuzzed import mutated
+from pyarrow import parquet
 from trials import Ended, Plan, Trial, Trials, call, made, workspace
 
 ODD_VALUES: tuple[Any, ...] = (
@@ -94,13 +97,34 @@ def files(plan: Plan) -> Trials:
             out = ["-n", "50", "--out", str(folder / "out")]
             ended = call(["evaluate", words[0], str(path), "--device", "cpu", *out], folder)
             verdict, what = ended.verdict(f"{path.read_bytes()[:400]!r}: ")
-            if verdict == "held" and name == "jsonl":
-                rows = sum(bool(line.strip()) for line in path.read_bytes().split(b"\n"))
+            if verdict == "held":
+                rows = rows_in(path)
                 found = json.loads((folder / "out" / "report.json").read_text())["evaluations"][0]["predictions"]
                 if len(found) != min(rows, 50):
-                    verdict, what = "wrong", f"{len(found)} rows of {rows}"
+                    verdict, what = "wrong", f"{path.read_bytes()[:400]!r}: {len(found)} rows of {rows}"
             yield Trial(kind=kind, verdict=verdict, what=what)
             shutil.rmtree(folder / "out", ignore_errors=True)
+
+
+def rows_in(path: Path) -> int:
+    """The rows of a data file, counted by other readers than ours."""
+    if path.suffix == ".parquet":
+        return int(parquet.read_metadata(path).num_rows)
+    data = path.read_bytes()
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if path.suffix == ".jsonl":
+        return len(lines)
+    if path.suffix == ".tsv":
+        return len(lines) - 1
+    if path.suffix == ".json":
+        found = json.loads(data)
+        return (
+            len(found)
+            if isinstance(found, list)
+            else max(len(item) for item in found.values() if isinstance(item, list))
+        )
+    delimiter = max(",;", key=lines[0].decode().count)
+    return sum(map(any, csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=delimiter))) - 1
 
 
 def payloads_left(plan: Plan, kind: str) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
 import json
 import os
+import re
 import socket
 import tempfile
 import warnings
@@ -22,6 +24,7 @@ from unshaken.processes import Shard
 from unshaken.schema import parse_json
 
 LOCK_FILE = ".lock"
+_CHECK = re.compile(rb',\s*"check": "([0-9a-f]{16})"\s*\}\s*\Z')
 
 
 @contextlib.contextmanager
@@ -186,12 +189,50 @@ def write_json(path: Path | str, value: Any, *, compact: bool = False) -> Path:
     )
 
 
+def write_checked_json(path: Path | str, value: dict[str, Any], *, compact: bool = False) -> Path:
+    """JSON with a last key, `check`, by which `read_checked_json` tells whether a bit of it was changed since."""
+    text = json.dumps(value, indent=None if compact else 2, ensure_ascii=False, allow_nan=False)
+    return write_text(path, with_check(text) + "\n")
+
+
+def with_check(text: str) -> str:
+    """A JSON object that is not empty, with the digest of its text as its last key."""
+    body = text.removesuffix("}").rstrip()
+    space, end = ("\n  ", "\n") if "\n" in body else (" ", "")
+    return f'{body},{space}"check": "{_digest(body.encode(errors="backslashreplace"))}"{end}}}'
+
+
+def parse_checked(text: str | bytes, where: str) -> Any:
+    """The value of a JSON text without its check, which must fit. What has none is from an earlier release."""
+    value = parse_json(text, where)
+    if isinstance(value, dict) and value.pop("check", None) is not None:
+        content = text.encode() if isinstance(text, str) else text
+        found = _CHECK.search(content, max(len(content) - 64, 0))
+        if not found or found[1].decode() != _digest(content[: found.start()]):
+            raise UnshakenError(
+                f"{where} was damaged or changed after it was written: its check does not fit; restore or remove it, "
+                "or remove its last key, 'check', if the change was meant"
+            )
+    return value
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
 def read_json(path: Path | str) -> Any:
-    path = Path(path)
+    return parse_json(_read(path), str(path))
+
+
+def read_checked_json(path: Path | str) -> Any:
+    """What `write_checked_json` wrote, without its check."""
+    return parse_checked(_read(path), str(path))
+
+
+def _read(path: Path | str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return Path(path).read_bytes().decode("utf-8")
     except FileNotFoundError:
         raise UnshakenError(f"no such file: {path}") from None
     except UnicodeDecodeError as error:
         raise UnshakenError(f"{path}: not UTF-8 (byte {error.start})") from error
-    return parse_json(text, str(path))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from report_parts import made_evaluation, run
 from tiny_commands import make_arguments
 from victims import WORD_LIST, bag_of_words, bag_victim, labelled
 
@@ -17,7 +20,11 @@ from unshaken.attacks import PWWS, AttackResults, Victim
 from unshaken.attacks.storage import ResultsFile
 from unshaken.cli import main
 from unshaken.errors import UnshakenError
+from unshaken.evaluation import Report, Tally, evaluate_blocks
+from unshaken.evaluation.clean_predictions import _stored, answer_share
 from unshaken.processes import Shard
+from unshaken.victims.http import HttpVictim
+from unshaken_experiments.runs import Measured, Outcome, Run, Settings, load_outcome
 
 ATTACK = PWWS(substitutions=WORD_LIST)
 TEXTS = [f"a good film with a bad plot, number {number}" for number in range(60)]
@@ -172,3 +179,74 @@ def test_damage_in_the_middle_is_named_and_costs_nothing_but_its_line(tmp_path: 
     assert out.read_bytes() == damaged
     out.write_bytes(b"".join([*lines[:3], *lines[4:]]))
     assert plain(ATTACK(victim, examples, out=out, resume=True)) == plain(whole)
+
+
+def results_of(out: Path) -> Callable[[], Any]:
+    victim = bag_victim()
+    ATTACK(victim, labelled(victim, TEXTS[:3]), out=out)
+    return lambda: list(AttackResults.from_jsonl(out))
+
+
+def report_of(out: Path) -> Callable[[], Any]:
+    Report(evaluations=(made_evaluation(run("xo-!"), total=4),)).save(out)
+    return lambda: [Report.load(out)]
+
+
+def tally_of(out: Path) -> Callable[[], Any]:
+    victim = bag_victim()
+    evaluate_blocks(victim, [labelled(victim, TEXTS[:3])], [ATTACK], out=out.parent / "run")
+    shutil.copy(out.parent / "run" / "blocks" / "000000" / "tally.json", out)
+    return lambda: [Tally.load(out)]
+
+
+def answers_of(out: Path) -> Callable[[], Any]:
+    victim, whole = bag_victim(), out.with_name("answers.jsonl")
+    answer_share(victim, labelled(victim, TEXTS[:8]), whole, Shard(rank=1, count=2), resume=False)
+    return lambda: list(_stored(whole).values())
+
+
+def asked_of(out: Path) -> Callable[[], Any]:
+    def open_cache() -> HttpVictim:
+        return HttpVictim("http://127.0.0.1:9", label_names=("a", "b"), request={"inputs": "$texts"}, cache=out)
+
+    victim = open_cache()
+    victim._send = lambda body: [[0.25, 0.75], [0.5, 0.5]]  # type: ignore[method-assign]
+    victim._ask([("a film",), ("a plot",)])
+    return lambda: list(open_cache()._known.items())
+
+
+def outcome_of(out: Path) -> Callable[[], Any]:
+    measured = Measured(held="01?1", majority=0.5, data="ab")
+    run = Run(encoder="minilm", seed=0, settings=Settings(task="sst2"))
+    Outcome(run=run, training={"seconds": 1.5}, measured={"sst2 clean": measured}).save(out.parent).rename(out)
+    return lambda: [load_outcome(out)]
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("run.jsonl", results_of),
+        ("report.json", report_of),
+        ("tally.json", tally_of),
+        ("answers.part-1-of-2.jsonl", answers_of),
+        ("asked.jsonl", asked_of),
+        ("outcome.json", outcome_of),
+    ],
+)
+def test_a_bit_that_turns_is_no_other_result(name: str, make: Callable[[Path], Any], tmp_path: Path) -> None:
+    """Digits and letters turn into others: without a check of the text the file would read well."""
+    out = tmp_path / name
+    read = make(out)
+    good, whole, draw, lost = out.read_bytes(), read(), random.Random(0), 0
+    assert whole
+    for _ in range(400):
+        bent = bytearray(good)
+        bent[draw.randrange(len(bent))] ^= 1 << draw.randrange(8)
+        out.write_bytes(bent)
+        try:
+            found = read()
+        except UnshakenError:
+            found = []
+        assert all(item in whole for item in found), bent
+        lost += len(found) < len(whole)
+    assert lost > 200

@@ -100,6 +100,19 @@ def test_a_run_after_a_smaller_one_tries_every_payload_once(plan):
     assert (*first, *rest) == PAYLOADS
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet"])
+def test_rows_of_data_files_are_counted(counts, ending, tmp_path):
+    from strangers import rows_in
+    from targets import targets
+
+    from unshaken.tasks import load_examples
+
+    path = tmp_path / f"data.{ending}"
+    for seed in targets()[ending].seeds:
+        path.write_bytes(seed)
+        assert rows_in(path) == len(load_examples(path)) > 2
+
+
 def test_a_reader_that_takes_too_long_hangs_whatever_it_catches(counts, plan, monkeypatch):
     """Readers make their own error of any OSError, and a clock that raised one would count as bad input."""
     import fuzzed

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from victims import TEXTS, WORD_LIST, bag_victim
 
 from unshaken.attacks import PWWS, Random
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import Tally, evaluate, evaluate_blocks, forecast
+from unshaken.evaluation.blocks import Line
 from unshaken.evaluation.forecast import _drawn_on, drawn
 from unshaken.examples import Example, Examples
+from unshaken.files import read_json, write_json
 from unshaken.tasks import load_blocks, load_examples
 
 ATTACKS = [PWWS(substitutions=WORD_LIST), Random(substitutions=WORD_LIST, samples=5)]
@@ -96,9 +100,47 @@ def test_a_bent_tally_is_refused(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     in_blocks(file, out)
     path = out / "blocks" / "000000" / "tally.json"
-    path.write_text(path.read_text().replace('"held"', '"hold"', 1))
-    with pytest.raises(UnshakenError, match="hold"):
+    good = path.read_text()
+    count = read_json(path)["lines"][0]["held"]
+    path.write_text(good.replace(f'"held": {count}', f'"held": {count - 1}', 1))
+    with pytest.raises(UnshakenError, match="was damaged or changed after it was written"):
         in_blocks(file, out, resume=True)
+    path.write_text(good)
+    in_blocks(file, out, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("held", -1, "-1 of 20 held"),
+        ("held", 21, "21 of 20 held"),
+        ("total", 21, "of 21 held, of 20 rows"),
+        ("errors", 1, "of 20 held, of 20 rows"),
+        ("queries", -1, "of 20 held"),
+        ("seconds", -0.5, "of 20 held"),
+        ("condition", "pwws", "two lines of one model and condition"),
+        ("hold", 1, "hold"),
+    ],
+)
+def test_a_tally_that_contradicts_itself_is_refused(key, value, reason, file: Path, tmp_path: Path) -> None:
+    """Also one without a check, as earlier releases wrote them."""
+    out = tmp_path / "out"
+    in_blocks(file, out)
+    path = out / "blocks" / "000000" / "tally.json"
+    found = {name: item for name, item in read_json(path).items() if name != "check"}
+    write_json(path, found)
+    in_blocks(file, out, resume=True)
+    found["lines"][0][key] = value
+    write_json(path, found)
+    with pytest.raises(UnshakenError, match=reason):
+        in_blocks(file, out, resume=True)
+
+
+def test_a_set_of_which_every_example_ended_in_an_error_is_shown() -> None:
+    line = Line(model="m", condition="pwws", held=0, total=0, errors=4, queries=9)
+    shown = Console(file=io.StringIO())
+    shown.print(Tally(identity="", rows=4, blocks=1, lines=(line,), raised=()))
+    assert "none" in shown.file.getvalue()
 
 
 def test_drawn_rows_are_of_all_blocks_and_do_not_depend_on_their_size(file: Path) -> None:

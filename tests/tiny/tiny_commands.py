@@ -12,7 +12,7 @@ from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
 from unshaken.attacks import Victim
 from unshaken.files import read_json
 
-CLOCK = ("seconds", "created", "environment")
+CLOCK = ("seconds", "created", "environment", "check")  # the check is that of a text with clocks in it
 ATTACKS = "pwws,genetic:population=6,generations=3"
 
 

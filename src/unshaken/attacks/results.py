@@ -13,9 +13,9 @@ from typing import Any, Literal, overload
 
 from unshaken.display import note, spreadsheet_cell
 from unshaken.errors import UnshakenError
-from unshaken.files import atomic_writer
+from unshaken.files import atomic_writer, parse_checked, with_check
 from unshaken.proportion import Proportion
-from unshaken.schema import decode, parse_json
+from unshaken.schema import decode
 
 Outcome = Literal["skipped", "success", "failure", "error"]
 SCHEMA = 1
@@ -226,8 +226,8 @@ class AttackResults(Sequence[AttackResult]):
 
     def to_jsonl(self, path: Path | str) -> Path:
         with atomic_writer(path) as stream:
-            stream.write(json_line(self.header()))
-            stream.writelines(json_line(asdict(row)) for row in self.rows)
+            stream.write(result_line(self.header()))
+            stream.writelines(result_line(asdict(row)) for row in self.rows)
         return Path(path)
 
     @classmethod
@@ -260,7 +260,7 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
     lines = content.splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(parse_json(line, f"{path}: line {number}"))
+            records.append(parse_checked(line, f"{path}: line {number}"))
         except UnshakenError as error:
             if 1 < number == len(lines) or not line.endswith(b"\n"):
                 break
@@ -281,6 +281,11 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
 def say_if_torn(path: Path, results: int, good: int) -> None:
     if path.stat().st_size > good:
         note(f"{path}: the last line is damaged; the {results} results before it are used")
+
+
+def result_line(value: dict[str, Any]) -> str:
+    """A line of a results file: it ends in a check, so that a bit that turns later is no other result."""
+    return with_check(json_line(value).removesuffix("\n")) + "\n"
 
 
 def json_line(value: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unshaken.attacks.results import AttackResult, AttackResults, json_line
+from unshaken.attacks.results import AttackResult, AttackResults, result_line
 from unshaken.attacks.shard_files import Merged, part_path, refuse_earlier, remove_parts
 from unshaken.display import note
 from unshaken.errors import UnshakenError
@@ -51,7 +51,7 @@ class ResultsFile:
                 os.ftruncate(self._handle, good)
                 os.lseek(self._handle, 0, os.SEEK_END)
             if not good:
-                self._write(json_line(header))
+                self._write(result_line(header))
         except BaseException:
             self._close()
             raise
@@ -69,7 +69,7 @@ class ResultsFile:
 
     def append(self, result: AttackResult) -> None:
         self._has_news = True
-        self._write(json_line(vars(result)))
+        self._write(result_line(vars(result)))
 
     def _write(self, line: str) -> None:
         data = line.encode()
@@ -117,7 +117,7 @@ class ResultsFile:
         with atomic_writer(path) as stream:
             start = 0
             while part := os.pread(self._handle, 1 << 20, start):
-                stream.write(part.decode("ascii"))  # as `json_line` writes it
+                stream.write(part.decode("ascii"))  # as `result_line` writes it
                 start += len(part)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from unshaken.evaluation.evaluate import chosen_attacks, evaluate
 from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import AttackRun, Evaluation
 from unshaken.examples import Examples
-from unshaken.files import locked, read_json, write_json
+from unshaken.files import locked, read_checked_json, write_checked_json, write_json
 from unshaken.processes import WHOLE, Shard
 from unshaken.proportion import Proportion
 from unshaken.schema import decode, encode
@@ -111,7 +111,19 @@ class Tally:
 
     @classmethod
     def load(cls, path: Path) -> Tally:
-        return decode(cls, read_json(path), str(path))
+        found = decode(cls, read_checked_json(path), str(path))
+        for problem in found._contradictions():
+            raise UnshakenError(f"{path}: {problem}; the file was changed after it was written")
+        return found
+
+    def _contradictions(self) -> Iterator[str]:
+        """What no block comes to, and sums and shares rely on."""
+        if len({(line.model, line.condition) for line in self.lines}) < len(self.lines):
+            yield "two lines of one model and condition"
+        for line in self.lines:
+            counts = line.held, line.total - line.held, line.errors, line.queries, line.seconds
+            if min(counts) < 0 or line.total + line.errors > self.rows:
+                yield f"{line.held} of {line.total} held, of {self.rows} rows"
 
     def __rich__(self) -> Any:
         from rich.console import Group
@@ -120,7 +132,7 @@ class Tally:
         rows = [
             (line.model, line.condition, str(line.accuracy), f"{line.total:,}", asked, f"{line.errors:,}")
             for line in self.lines
-            for asked in [f"{line.queries / line.total:,.0f}" if line.queries else ""]
+            for asked in [f"{line.queries / line.total:,.0f}" if line.queries and line.total else ""]
         ]
         headings = ("model", "condition", "accuracy [95%]", "n", "queries", "errors")
         title = f"{self.rows:,} rows in {self.blocks:,} blocks"
@@ -175,7 +187,7 @@ def evaluate_blocks(
                 if not shard.leads:
                     continue
                 tally = Tally.of(report, identity)
-                write_json(place / TALLY_FILE, encode(tally))
+                write_checked_json(place / TALLY_FILE, encode(tally))
             total = tally if total is None else total + tally
         if not shard.leads:
             return None

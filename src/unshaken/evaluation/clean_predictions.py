@@ -13,9 +13,9 @@ import numpy as np
 from unshaken.attacks.shard_files import PATIENCE, part_path, parts_of, refuse_earlier, wait_for_others
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
-from unshaken.files import flock, writing
+from unshaken.files import flock, parse_checked, with_check, writing
 from unshaken.processes import Shard
-from unshaken.schema import decode, parse_json
+from unshaken.schema import decode
 from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 
@@ -59,7 +59,7 @@ def answer_share(victim: Victim, examples: Examples, path: Path, shard: Shard, *
         answers = [known[row.id] for row in mine if row.id in known]
         answers += ask(victim, [row for row in mine if row.id not in known])
         with writing(part):
-            stream.writelines(json.dumps(asdict(answer)) + "\n" for answer in answers)
+            stream.writelines(with_check(json.dumps(asdict(answer))) + "\n" for answer in answers)
             stream.flush()
 
 
@@ -84,7 +84,7 @@ def _stored(path: Path) -> dict[str, Answer]:
         for number, line in enumerate(content.splitlines(), start=1):
             where = f"{part}: line {number}"
             try:
-                answer = decode(Answer, parse_json(line, where), where)
+                answer = decode(Answer, parse_checked(line, where), where)
             except UnshakenError:
                 continue
             answers.setdefault(answer.id, answer)

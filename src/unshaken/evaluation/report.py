@@ -13,7 +13,7 @@ from unshaken.evaluation.comparison import Comparison, SeedSpread, compare, over
 from unshaken.evaluation.environment import version
 from unshaken.evaluation.flags import Check, check_all
 from unshaken.evaluation.results import AttackRun, Evaluation
-from unshaken.files import read_json, write_json, write_text
+from unshaken.files import read_checked_json, write_checked_json, write_text
 from unshaken.names import at
 from unshaken.schema import decode, encode
 
@@ -119,14 +119,14 @@ class Report:
         path = Path(path)
         if path.is_dir():
             path = path / "report.json"
-        return cls.from_json(read_json(path), str(path))
+        return cls.from_json(read_checked_json(path), str(path))
 
     def save(self, path: Path | str) -> Path:
         """Write the view that the suffix names: .json, .md, .html, .tex or .csv. The file is whole or not there."""
         path = Path(path)
         if path.suffix == ".json":
             rows = sum(len(evaluation.predictions) for evaluation in self.evaluations)
-            return write_json(path, self.to_json(), compact=rows > READ_BY_EYE)
+            return write_checked_json(path, self.to_json(), compact=rows > READ_BY_EYE)
         if path.suffix not in WRITERS:
             known = ", ".join([".json", *WRITERS])
             raise UnshakenError(f"cannot write a report as {path.suffix or path.name!r}; known: {known}")

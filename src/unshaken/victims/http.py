@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
-from unshaken.schema import decode, parse_json
+from unshaken.files import parse_checked, with_check
+from unshaken.schema import decode
 from unshaken.victims.answers import as_probabilities, probe_classes
 from unshaken.victims.base import Texts, Victim, log_of, require_classes
 
@@ -90,7 +91,7 @@ class HttpVictim(Victim):
         if self._cache is not None:
             with self._cache.open("a", encoding="utf-8") as stream:
                 stream.writelines(
-                    json.dumps({"key": self.fingerprint, "texts": row, "answer": answer}) + "\n"
+                    with_check(json.dumps({"key": self.fingerprint, "texts": row, "answer": answer})) + "\n"
                     for row, answer in zip(texts, answers, strict=True)
                 )
         return answers
@@ -130,9 +131,9 @@ class HttpVictim(Victim):
             return
         for line in self._cache.read_bytes().split(b"\n"):
             try:
-                entry = decode(_Known, parse_json(line, "a line"), "a line")
+                entry = decode(_Known, parse_checked(line, "a line"), "a line")
             except UnshakenError:
-                continue  # a line that a kill cut off: it is asked again
+                continue  # a line that a kill cut off or a disk bent: it is asked again
             if entry.key == self.fingerprint:
                 self._known[entry.texts] = entry.answer
 
