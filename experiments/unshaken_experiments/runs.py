@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unshaken.errors import UnshakenError
-from unshaken.files import read_checked_json, with_check, write_text
+from unshaken.files import parse_checked, read_checked_json, with_check, write_text
 from unshaken.names import nearest
 from unshaken.schema import decode
 
@@ -272,11 +272,9 @@ def _decode(value: Any, where: str) -> Outcome:
 
 def read_outcomes(path: Path) -> list[Outcome]:
     """Outcomes that were put into one file, a line each."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [_decode(json.loads(line), f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
-    except json.JSONDecodeError as error:
-        raise UnshakenError(f"{path}: not JSON ({error.msg})") from error
+    lines = path.read_text(encoding="utf-8").splitlines()
+    places = [f"{path}, line {number}" for number in range(1, len(lines) + 1)]
+    return [_decode(parse_checked(line, where), where) for line, where in zip(lines, places, strict=True)]
 
 
 def load_outcomes(folder: Path) -> dict[str, Outcome]:

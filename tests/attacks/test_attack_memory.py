@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from pathlib import Path
 
 import psutil
@@ -13,6 +12,7 @@ from victims import WORD_LIST, bag_victim
 from unshaken.attacks import PWWS, AttackResult
 from unshaken.attacks.engine import _Engine
 from unshaken.examples import Example
+from unshaken.files import parse_checked
 from unshaken.substitutions.words import segment
 
 MB = 1 << 20
@@ -55,7 +55,7 @@ def test_a_run_grows_by_its_results_alone(tmp_path: Path) -> None:
     grown = resident() - before
     with (tmp_path / "run.jsonl").open() as lines:
         next(lines)
-        copies = [AttackResult.from_dict(json.loads(line)) for line in lines]
+        copies = [AttackResult.from_dict(parse_checked(line, "a line")) for line in lines]
     size = resident() - before - grown
     print(f"{len(results)} results: grown by {grown:.0f} MB; the results alone are {size:.0f} MB")
     assert len(copies) == len(results)
