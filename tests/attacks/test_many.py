@@ -27,7 +27,7 @@ from unshaken.attacks import (
     Victim,
 )
 from unshaken.attacks.constraints import Candidate, MaxChanged, NoRepeat, SentenceEncoder, SentenceSimilarity
-from unshaken.attacks.constraints.many_texts import ManySimilarities
+from unshaken.attacks.constraints.many_texts import NEAR, ManySimilarities
 from unshaken.attacks.goals import Goal
 from unshaken.attacks.many.goals import TensorGoal
 from unshaken.attacks.many.searches import ManySearches, without_collection
@@ -181,7 +181,7 @@ def test_only_texts_that_cannot_be_cut_are_written_out(victims: Any, monkeypatch
 
 def test_half_precision_decides_nothing_near_a_threshold(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU vectors are rough; what lies near to the threshold is measured again, and closely."""
-    encoder, vectors, wrong = SentenceEncoder.load(), SentenceEncoder.vectors, {0.0: 0, 0.02: 0}
+    encoder, vectors, wrong = SentenceEncoder.load(), SentenceEncoder.vectors, {0.0: 0, NEAR: 0}
     examples = labelled(victims[2], TEXTS[:2])
     words = segment(TEXTS[0])
     scores = SIMILARITIES[3].scores(
@@ -206,11 +206,15 @@ def test_half_precision_decides_nothing_near_a_threshold(victims: Any, monkeypat
             similar = replace(SIMILARITIES[3], threshold=score - 1e-4)
             Greedy(substitutions=WORD_LIST, constraints=(similar,))(victims[2], examples)
     assert wrong[0.0] >= len(scores)
-    assert wrong[0.02] == 0
+    assert wrong[NEAR] == 0
 
 
-def test_half_precision_does_not_choose_among_fooling_texts(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However rough: of the texts that fool the model the most similar is taken, closely measured."""
+@pytest.mark.parametrize("near", [0.0, 3.0])
+def test_half_precision_does_not_choose_among_fooling_texts(
+    near: float, victims: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However rough: of the texts that fool the model and may be the most similar, rounding does not choose one."""
+    monkeypatch.setattr("unshaken.attacks.constraints.many_texts.NEAR", near)
     vectors = SentenceEncoder.vectors
 
     def rough(self: Any, source: Any, exact: bool = False) -> Any:
@@ -222,8 +226,36 @@ def test_half_precision_does_not_choose_among_fooling_texts(victims: Any, monkey
     monkeypatch.setattr(SentenceEncoder.load(), "is_rough", True)
     monkeypatch.setattr(SentenceEncoder, "vectors", rough)
     found = plain(attack(victims[2], labelled(victims[2])))
-    assert [row["adversarial"] for row in found] == [row["adversarial"] for row in expected]
+    equal = [row["adversarial"] for row in found] == [row["adversarial"] for row in expected]
+    assert equal == (near == 3.0)  # these cosines lie anywhere: they choose otherwise if nothing is measured again
     assert sum(row["outcome"] == "success" for row in found) > 2
+
+
+def test_only_rivals_are_measured_again(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that no other comes near to is the most similar one, however it is rounded."""
+    owner = torch.tensor([0, 0, 0, 1, 2, 2])
+    cosines = torch.tensor([0.9, 0.9 - NEAR / 2, 0.5, 0.3, 0.8, 0.8 - 2 * NEAR])
+    measured: list[int] = []
+    vectors = SentenceEncoder.vectors
+
+    def counted(self: Any, source: Any, exact: bool = False) -> Any:
+        measured.extend([len(source.sorted_lengths)] if exact else [])
+        return vectors(self, source, exact)
+
+    attack = TextFooler(substitutions=WORD_LIST, constraints=(SentenceSimilarity(threshold=-1.0),))
+    of_swaps = ManySimilarities.of_swaps
+    fooling: list[int] = []
+
+    def looked_at(self: Any, *rows: Any) -> Any:
+        assert self._may_be_best(owner, cosines).tolist() == [True, True, False, False, False, False]
+        fooling.append(len(rows[0]))
+        return of_swaps(self, *rows)
+
+    monkeypatch.setattr(SentenceEncoder.load(), "is_rough", True)
+    monkeypatch.setattr(SentenceEncoder, "vectors", counted)
+    monkeypatch.setattr(ManySimilarities, "of_swaps", looked_at)
+    attack(victims[2], labelled(victims[2]))
+    assert sum(measured) < sum(fooling)  # each was measured again, with the text before
 
 
 @dataclass(frozen=True, kw_only=True)

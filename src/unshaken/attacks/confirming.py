@@ -28,8 +28,23 @@ def confirmed(reached: Reached, victim: Victim, results: Sequence[AttackResult])
     near to another outcome that the rounding of a batch might decide, the text is passed truly by itself.
     """
     found = [row for row in results if row.outcome == "success"]
-    answers = iter(_answers(reached, victim, found))
-    return [_confirmed(reached, row, next(answers)) if row.outcome == "success" else row for row in results]
+    answers = _answers(reached, victim, found)
+    told = map(_confirmed, found, answers, _borne_out(reached, found, answers))
+    return [next(told) if row.outcome == "success" else row for row in results]
+
+
+def _borne_out(
+    reached: Reached, found: Sequence[AttackResult], answers: Sequence[np.ndarray | Exception]
+) -> list[bool]:
+    """Which answers reach the goal: asked once for all texts of a label."""
+    holds = np.zeros(len(found), bool)
+    labels = np.array(
+        [-1 if isinstance(answer, Exception) else row.label for row, answer in zip(found, answers, strict=True)]
+    )
+    for label in set(labels[labels >= 0].tolist()):
+        own = np.flatnonzero(labels == label)
+        holds[own] = reached(np.stack([np.asarray(answers[number]) for number in own.tolist()]), label)
+    return list(map(bool, holds))
 
 
 def held_together(
@@ -104,11 +119,11 @@ def _close(reached: Reached, answers: np.ndarray, labels: np.ndarray) -> np.ndar
     return close
 
 
-def _confirmed(reached: Reached, row: AttackResult, answer: np.ndarray | Exception) -> AttackResult:
+def _confirmed(row: AttackResult, answer: np.ndarray | Exception, holds: bool) -> AttackResult:
     assert row.adversarial is not None  # it is a success
     if isinstance(answer, Exception):
         found = replace(row, outcome="error", error=" ".join(str(answer).split()) or type(answer).__name__)
-    elif reached(answer[None], row.label)[0]:
+    elif holds:
         after = float(np.exp(np.float64(answer[row.label])))
         return replace(row, adversarial_prediction=int(answer.argmax()), score_after=after)
     else:

@@ -120,7 +120,7 @@ class Genetic(Breeding):
         rows, values = self._perturb_many(cohort, active, first, streams)
         yield
         for _ in range(self.generations):
-            kept = cohort.alive[active]
+            kept = cohort.alive[active].nonzero()[:, 0]  # numbers: each mask of booleans would wait for the device
             active, rows, values = active[kept], rows[kept], values[kept]
             if not len(active):
                 return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unshaken.attacks.constraints.similarity import SentenceSimilarity
     from unshaken.attacks.many.cohort import Cohort
 
-NEAR = 0.02  # to a threshold; half precision moves a similarity by far less
+NEAR = 0.004  # of cosines; half precision moves one by a tenth of that
 
 
 class Compared(NamedTuple):
@@ -26,6 +26,9 @@ class Compared(NamedTuple):
     start: Tensor
     stop: Tensor
     least: Tensor  # the threshold; -inf where none is set
+
+    def only(self, chosen: Tensor) -> Compared:
+        return Compared(*(part[chosen] for part in self))
 
 
 class ManySimilarities:
@@ -44,7 +47,10 @@ class ManySimilarities:
         columns = [at for at in range(len(space.words)) if at not in space.frozen_columns]
         with self.encoder.lock:
             self.columns = [
-                (Windows(self.encoder.assembler, cohort.spaces, at, self.device), self.encoder.new_memory())
+                (
+                    Windows(self.encoder.assembler, cohort.spaces, at, self.device),
+                    [self.encoder.new_memory(), self.encoder.new_memory()],  # of rough and of exact vectors
+                )
                 for at in columns
             ]
         self._known = torch.stack([windows.known for windows, _ in self.columns]).all(0)
@@ -67,16 +73,19 @@ class ManySimilarities:
         parts = self._here(owner[told], rows[told], previous[told])
         passed = torch.ones(len(told), dtype=torch.bool, device=self.device)
         for column, compared in self._compared(*parts):
-            scores = self._scores(column, compared, *parts)
-            near = (scores - compared.least).abs() < NEAR
-            if self.encoder.is_rough and near.any():
-                closely = Compared(*(part[near] for part in compared))
-                scores[near] = self._scores(column, closely, *parts, exact=True)
-            passed[compared.numbers] &= scores >= compared.least
+            cosines = self._cosines(column, compared, *parts)
+            if self.encoder.is_rough:
+                near = ((cosines - self.measure.as_cosines(compared.least)).abs() < NEAR).nonzero()[:, 0]
+                if len(near):
+                    cosines[near] = self._cosines(column, compared.only(near), *parts, exact=True)
+            passed[compared.numbers] &= self.measure.of_cosines(cosines) >= compared.least
         return found.index_put((told,), passed.to(owner.device))
 
     def of_swaps(self, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
-        """How similar each row is in the column in which it left `previous`. (n,) float64"""
+        """How similar each row is in the column in which it left `previous`. (n,) float64
+
+        Exact where that decides which row of an example is the most similar one.
+        """
         found = torch.ones(len(owner), dtype=torch.float64, device=owner.device)
         told, untold = self._told(owner)
         if len(untold):
@@ -84,11 +93,25 @@ class ManySimilarities:
             texts = [candidate for own in made for candidate in own]
             found[untold] = torch.tensor(self.measure.scores(texts), dtype=found.dtype, device=found.device)
         parts = self._here(owner[told], rows[told], previous[told])
-        scores = torch.ones(len(told), dtype=torch.float64, device=self.device)
-        for column, compared in self._compared(*parts, changed_only=True):
-            # The best of these is taken, so rounding must not decide; few rows fool a model.
-            scores[compared.numbers] = self._scores(column, compared, *parts, exact=self.encoder.is_rough)
-        return found.index_put((told,), scores.to(found.device))
+        cosines = torch.ones(len(told), device=self.device)
+        swapped = list(self._compared(*parts, changed_only=True))
+        for column, compared in swapped:
+            cosines[compared.numbers] = self._cosines(column, compared, *parts)
+        if self.encoder.is_rough:
+            open_to_doubt = self._may_be_best(parts[0], cosines)
+            for column, compared in swapped:
+                closely = compared.only(open_to_doubt[compared.numbers])
+                if len(closely.numbers):
+                    cosines[closely.numbers] = self._cosines(column, closely, *parts, exact=True)
+        return found.index_put((told,), self.measure.of_cosines(cosines).to(found.device))
+
+    def _may_be_best(self, owner: Tensor, cosines: Tensor) -> Tensor:
+        """Rows so near to the best of their example that rounding might decide between them. (n,) booleans"""
+        examples = len(self.cohort.spaces)
+        best = cosines.new_full((examples,), -torch.inf).scatter_reduce(0, owner, cosines, "amax")
+        near = cosines > best[owner] - NEAR
+        rivals = owner.new_zeros(examples).index_add(0, owner, near.long())
+        return near & (rivals[owner] > 1)
 
     def _here(self, owner: Tensor, rows: Tensor, previous: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """On the device of the encoder, which need not be the victim's."""
@@ -136,26 +159,24 @@ class ManySimilarities:
     def _before(self, previous: Tensor) -> Tensor:
         return previous if self.measure.compared_with == "previous" else torch.zeros_like(previous)
 
-    def _scores(
+    def _cosines(
         self, column: int, compared: Compared, owner: Tensor, rows: Tensor, previous: Tensor, *, exact: bool = False
     ) -> Tensor:
-        """The similarity of stretches with what stood there before, in the unit of the metric. (some,) float64"""
-        windows, memory = self.columns[column]
+        """Those of stretches with what stood there before. (some,)"""
+        windows, memories = self.columns[column]
         numbers, start, stop, _ = compared
         owner = owner[numbers]
         choices = [
             windows.choices(owner, part[numbers], start, stop) for part in (rows, self._before(previous))
         ]  # of the new stretches and of the old
         both, all_choices = owner.repeat(2), torch.cat(choices)
-        if exact:
-            vectors = self.encoder.vectors(AssembledRows(windows.table, both, all_choices), exact=True)
-        else:
-            if len(memory.answers) > CACHED:
-                memory = self.encoder.new_memory()
-                self.columns[column] = (windows, memory)
-            known = memory.look_up(windows.table.keys(both, all_choices))
+        if len(memories[exact].answers) > CACHED:
+            memories[exact] = self.encoder.new_memory()
+        memory = memories[exact]
+        known = memory.look_up(windows.table.keys(both, all_choices))
+        if len(known.new):
             source = AssembledRows(windows.table, both[known.new], all_choices[known.new])
-            memory.add(self.encoder.vectors(source))
-            vectors = memory.answers[known.numbers]
+            memory.add(self.encoder.vectors(source, exact=exact))
+        vectors = memory.answers[known.numbers]
         new, old = vectors[: len(owner)], vectors[len(owner) :]
-        return self.measure.of_cosines((new * old).sum(-1).clamp(-1, 1))
+        return (new * old).sum(-1).clamp(-1, 1)

@@ -81,6 +81,13 @@ class SentenceSimilarity(Constraint):
             return cosines.double()
         return 1 - cosines.double().acos() / (math.pi if self.metric == "angular" else 1.0)
 
+    def as_cosines(self, scores: Tensor) -> Tensor:
+        """The cosines that have these scores; beyond -1 for scores that no cosine is too low for. (n,)"""
+        if self.metric == "cosine":
+            return scores
+        angles = (1 - scores) * (math.pi if self.metric == "angular" else 1.0)
+        return angles.cos().where(angles <= math.pi, -torch.inf)
+
     def check(self, candidates: Sequence[Candidate]) -> list[bool]:
         least = [self._least(candidate) for candidate in candidates]
         checked = [row for row, threshold in enumerate(least) if threshold is not None]

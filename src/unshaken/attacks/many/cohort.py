@@ -198,16 +198,12 @@ class Cohort:
             return []
         self._reported |= ended
         seconds = time.perf_counter() - self._started
-        parts = (
-            self._won,
-            self._found,
-            self.clean.log_probabilities,
-            self._best_answer,
-            self._queries,
-            self._asked_rows,
-        )
-        won, found, before, after, queries, asked = (part.cpu().numpy() for part in parts)
-        skipped = before.argmax(1) != self.labels.cpu().numpy()
+        # Each copy to the host is a wait: one for all whole numbers, and one for the answers.
+        numbers = torch.stack([self._won, self._queries, self._asked_rows, self.labels], 1)
+        whole = torch.cat([numbers, self._found], 1).cpu().numpy()
+        (won, queries, asked, labels), found = whole[:, :4].T, whole[:, 4:]
+        before, after = torch.stack([self.clean.log_probabilities, self._best_answer]).cpu().numpy()
+        skipped = before.argmax(1) != labels
         return [
             conclude(
                 self.spaces[number],
