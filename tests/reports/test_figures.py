@@ -98,3 +98,12 @@ def test_a_name_from_a_file_is_short_text_and_no_formula(name: str, tmp_path: Pa
     assert png.stat().st_size < 200_000
     assert len(figure.axes[0].get_legend().get_texts()) == 3  # with the front
     assert "\x1b" not in svg.read_text()
+
+
+def test_long_names_that_differ_at_their_ends_stay_apart_and_cover_no_points() -> None:
+    common = "A reader that doubts, a vocabulary smoothed over two hops, and SWAP on what is left"
+    drawn = figures.tradeoff({f"{common}{end}": [(0.9, 0.2)] for end in ("", ", M 8, p 0.7")})
+    (axes,) = drawn.axes
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert len({text for text in texts if text.startswith("A reader")}) == 2
+    assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0

@@ -28,6 +28,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")  # another number t
 DASHES = ("-", "--", ":", "-.")
 
 LONGEST_NAME = 60  # characters: a legend as wide as a name of 100,000 would take gigabytes
+WIDE_NAME = 40  # a legend with longer names would cover points; it stands below the axes
 
 Series = Mapping[str, Sequence[tuple[float, float]]]  # name -> (x, y) points
 
@@ -196,6 +197,8 @@ def finish(figure: Any, axes: Any) -> Any:
     names = axes.get_legend_handles_labels()[1]
     if len(names) > 6:  # a long list would cover points
         axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    elif any(len(name) > WIDE_NAME for name in names):
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0, -0.14))
     elif names:
         axes.legend(frameon=False, fontsize=9)
     return figure
@@ -203,7 +206,8 @@ def finish(figure: Any, axes: Any) -> Any:
 
 def shown(name: str) -> str:
     """A name from a file as a figure's text: short, without formulas (`$`), not hidden as a leading `_` would be."""
-    text = visible(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…").replace("$", r"\$")
+    half = LONGEST_NAME // 2  # names of variants differ at their ends
+    text = visible(name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}").replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
