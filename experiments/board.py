@@ -21,18 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DICTIONARY = "dictionary:counterfitted_neighbors.json"
-WORDS = f"substitutions={DICTIONARY}"
 METHODS = {
     "plain": "--defence standard",
     "FreeLB": "--defence freelb",
     "SMART": "--defence smart",
-    "ASCC": f"--defence ascc:{WORDS}",
-    "RIFT": f"--defence rift:{WORDS}",
-    "SWAP": f"--defence swap:{WORDS}",
-    "SWAP, recall 0.5, spread": f"--defence swap:{WORDS},rate=1.0,spread=true,recall=0.5",
+    "ASCC": "--defence ascc",
+    "RIFT": "--defence rift",
+    "SWAP": "--defence swap",
+    "SWAP, recall 0.5, spread": "--defence swap:rate=1.0,spread=true,recall=0.5",
     "Smoothed 1": f"--defence standard --smooth {DICTIONARY}",
-    "Smoothed 1 + SWAP": f"--defence swap:{WORDS} --smooth {DICTIONARY}",
-    "Smoothed 2 + SWAP": f"--defence swap:{WORDS} --smooth {DICTIONARY} --hops 2",
+    "Smoothed 1 + SWAP": f"--defence swap --smooth {DICTIONARY}",
+    "Smoothed 2 + SWAP": f"--defence swap --smooth {DICTIONARY} --hops 2",
 }
 RATES = {"minilm": "1e-4", "gte-small": "5e-5"}
 SEEDS = (0, 1, 2)
@@ -63,7 +62,7 @@ class Board:
                 "--learning-rate",
                 RATES[encoder],
             ),
-            *("--select-by", f"pwws:{WORDS}", *shlex.split(METHODS[method])),
+            *("--select-by", "pwws", "--substitutions", DICTIONARY, *shlex.split(METHODS[method])),
             *(["--bf16"] if self.given.device == "cuda" else []),
         ]
 

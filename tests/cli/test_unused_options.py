@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.scanning import ScanResult
+from unshaken.substitutions import Dictionary
 
 
 @pytest.fixture
@@ -47,6 +49,14 @@ def here(tmp_path, monkeypatch, write_rows):
         ("scan MODEL reviews.csv --family typos --similarity 0.9", "--similarity would do nothing: it is for synonyms"),
         ("scan MODEL reviews.csv --labels neg,pos,none", "--labels has 3 names, and MODEL has 2 classes"),
         ("train reviews.csv --model MODEL --hops 2", "--hops would do nothing: nothing is smoothed; add --smooth"),
+        (
+            "train reviews.csv --model MODEL --substitutions typos",
+            "--substitutions would do nothing: standard swaps no",
+        ),
+        (
+            "train reviews.csv --model MODEL --defence swap:substitutions=typos --substitutions wordnet",
+            "--substitutions would do nothing: swap:substitutions=typos swaps no words, or names its own",
+        ),
         ("train reviews.csv --model MODEL --seed 3 --seeds 0,1", "--seed would do nothing: --seeds names them all"),
         ("train reviews.csv --model MODEL --regression --cpu", "--regression would do nothing: the labels of"),
         ("play MODEL MODEL", "MODEL is named twice"),
@@ -71,3 +81,17 @@ def test_labels_name_the_classes_of_a_folder_that_has_no_names(here, unshaken, r
     assert (found.protect, found.relevant) == ("pos", 6)
     line = refused("scan", "names", *common, "--labels", "pos,neg")
     assert "names names its classes itself (neg, pos); leave out --labels" in line
+
+
+def test_training_swaps_the_words_of_the_set_that_is_named(here, unshaken, refused, tiny):
+    (here / "own.json").write_text('{"good": ["fine"], "bad": ["poor"]}', encoding="utf-8")
+    common = ["reviews.csv", "--model", tiny, "--cpu", "--epochs", 1, "--substitutions", "dictionary:own.json"]
+    code, _, err = unshaken("train", *common, "--defence", "ptwd+swap", "--select-by", "pwws", "--out", here / "run")
+    assert code == 0, err
+    own = Dictionary.load(here / "own.json").fingerprint
+    record = TrainingRecord.load(here / "run" / "model")
+    assert [known["fingerprint"] for known in record.substitutions] == [own]
+    others = [*common[:-1], "typos", "--defence", "ptwd+swap", "--select-by", "pwws", "--out", here / "run", "--resume"]
+    assert "holds another run: its substitutions" in refused(
+        "train", *others
+    )  # what is trained on with other words is another run

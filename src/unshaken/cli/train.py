@@ -42,6 +42,10 @@ def train(
     theta: Annotated[float | None, typer.Option(help="0 explicit to 1 implicit.")] = None,
     step: Annotated[float | None, typer.Option(help="Step size of the Euler method.")] = None,
     defence: Annotated[str, typer.Option(help="For example rift, swap:variants=4 or ascc+ptwd.")] = "standard",
+    substitutions: Annotated[
+        str | None,
+        typer.Option(help="What --defence and --select-by swap: wordnet if not given, dictionary:FILE; or several."),
+    ] = None,
     smooth: Annotated[
         str | None, typer.Option(help="Smooth the vocabulary over these sets: wordnet:limit=8,dictionary:FILE.")
     ] = None,
@@ -115,6 +119,7 @@ def train(
     from unshaken.files import locked
     from unshaken.processes import Shard
     from unshaken.smoothing import parse as parse_smoothing
+    from unshaken.substitutions import joined_substitutions
     from unshaken.tasks import TASKS, leakage, load_task, save_examples
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
@@ -129,8 +134,11 @@ def train(
         connection, layers=layers, solver=solver, gradient=gradient, form=form, theta=theta, step=step, allow_paths=True
     )
     smoothing = None if smooth is None else parse_smoothing(smooth, hops)
-    method = parse(defence, allow_paths=True)
-    selection = parse_attacks([select_by], None)[0] if select_by else None
+    words = None if substitutions is None else joined_substitutions(substitutions, allow_paths=True)
+    method = parse(defence, allow_paths=True, substitutions=words)
+    if not select_by and not any(getattr(part, "substitutions", None) is words for part in method.modules()):
+        options.refuse(f"{defence} swaps no words, or names its own; leave it out", substitutions=substitutions)
+    selection = parse_attacks([select_by], substitutions)[0] if select_by else None
     loaded = load_task(
         task,
         data=data,

@@ -25,6 +25,7 @@ from unshaken.defences.teacher import PlainTeacher
 from unshaken.defences.temperature import HighTemperature
 from unshaken.defences.weights import release
 from unshaken.names import from_spec
+from unshaken.substitutions.base import Substitutions
 
 DEFENCES: dict[str, Callable[..., Defence]] = {
     "standard": Standard,
@@ -49,11 +50,18 @@ DEFENCES: dict[str, Callable[..., Defence]] = {
 }
 
 
-def parse(spec: str, *, allow_paths: bool = False) -> Defence:
-    """The defence a command line names, for example `ascc+ptwd:weight=0.01`."""
+def parse(spec: str, *, allow_paths: bool = False, substitutions: Substitutions | None = None) -> Defence:
+    """The defence a command line names, for example `ascc+ptwd:weight=0.01`.
+
+    `substitutions` go to the parts that swap words and name no set of their own.
+    """
     names = re.split(r"\+(?=[A-Za-z_])", spec)  # a plus before a letter: 1e+5 is a number
     parts: list[Defence] = [from_spec("defence", name, DEFENCES, allow_paths=allow_paths) for name in names]
-    return parts[0] if len(parts) == 1 else Compose(*parts)
+    whole = parts[0] if len(parts) == 1 else Compose(*parts)
+    for part in whole.modules():
+        if getattr(part, "substitutions", substitutions) is None:
+            part.substitutions = substitutions  # type: ignore[assignment]
+    return whole
 
 
 __all__ = [
