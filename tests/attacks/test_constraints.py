@@ -1,12 +1,15 @@
 """Each constraint on what it is for; encoders on the real MiniLM, language models on a tiny one in memory."""
 
+import ast
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
+from unshaken.attacks import constraints
 from unshaken.attacks.constraints import (
     CONSTRAINTS,
     Candidate,
@@ -290,3 +293,24 @@ def test_bad_language_models(tmp_path):
 
 def test_every_constraint_has_its_name():
     assert all(name == kind.name and issubclass(kind, Constraint) for name, kind in CONSTRAINTS.items())
+
+
+def test_constraints_do_not_import_the_searches_that_ask_them():
+    """Not for types either: `Together` says what they look at, so that both sides can be read by themselves."""
+    found = {
+        imported.module
+        for path in Path(constraints.__file__).parent.glob("*.py")
+        for imported in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(imported, ast.ImportFrom)
+    }
+    assert "unshaken.attacks.constraints.base" in found
+    assert not any(str(module).startswith("unshaken.attacks.many") for module in found)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "angular", "jin2020"])
+def test_thresholds_are_cosines_too(metric):
+    similar = SentenceSimilarity(metric=metric)
+    cosines = torch.linspace(-1, 1, 21, dtype=torch.float64)
+    torch.testing.assert_close(similar.as_cosines(similar.of_cosines(cosines)), cosines)
+    too_low = torch.tensor([-3.0], dtype=torch.float64)  # any cosine is more similar than that
+    assert similar.as_cosines(too_low).item() < -1

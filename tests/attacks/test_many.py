@@ -179,6 +179,22 @@ def test_only_texts_that_cannot_be_cut_are_written_out(victims: Any, monkeypatch
     assert set(seen) <= {LONGER[-1]}
 
 
+def test_texts_that_are_not_checked_are_not_encoded(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    vectors = SentenceEncoder.vectors
+    monkeypatch.setattr(
+        SentenceEncoder,
+        "vectors",
+        lambda self, source, exact=False: asked.append(len(source.sorted_lengths)) or vectors(self, source, exact),
+    )
+    monkeypatch.setattr("unshaken.attacks.engine.with_similarity", lambda constraints, results: results)
+    for window, is_encoded in ((50, False), (3, True)):
+        similar = SentenceSimilarity(threshold=0.9, window=window)
+        asked.clear()
+        assert_equal(Greedy(substitutions=WORD_LIST, constraints=(similar,)), victims[2], labelled(victims[2]))
+        assert bool(asked) == is_encoded
+
+
 def test_half_precision_decides_nothing_near_a_threshold(victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU vectors are rough; what lies near to the threshold is measured again, and closely."""
     encoder, vectors, wrong = SentenceEncoder.load(), SentenceEncoder.vectors, {0.0: 0, NEAR: 0}

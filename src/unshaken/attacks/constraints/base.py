@@ -12,20 +12,44 @@ An attack asks in two places:
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from unshaken.substitutions.words import Words
-
-if TYPE_CHECKING:
-    from unshaken.attacks.many.cohort import Cohort
+from unshaken.wordings import Wordings
 
 Choices = Sequence[Sequence[str]]  # the substitutes of each position of a text
+
+
+class Together(Protocol):
+    """Examples that are searched together, as far as constraints look at them; the engine's `Cohort` is one.
+
+    Attributes:
+        spaces: The wordings of each example.
+        frozen_columns: Columns that no example may change.
+        columns: The column of each place, -1 where an example has no such place. (examples, places)
+        notes: What constraints keep of the examples.
+    """
+
+    columns: Tensor
+    notes: dict[Any, Any]
+
+    @property
+    def spaces(self) -> Sequence[Wordings]: ...
+    @property
+    def frozen_columns(self) -> Collection[int]: ...
+    def check_texts(self, constraint: Constraint, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+        """Which rows a constraint allows that looks at texts. (n,)"""
+
+    def candidates(
+        self, owner: Tensor, rows: Tensor, previous: Tensor, changed_only: bool = False
+    ) -> list[list[Candidate]]:
+        """Each row as constraints see its texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +112,7 @@ class Constraint(ABC):
         """
         raise NotImplementedError(f"{self.name} looks at texts")
 
-    def check_many(self, cohort: Cohort, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor | None:
+    def check_many(self, cohort: Together, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor | None:
         """The same for rows of many examples that are searched together: optional, for speed.
 
         Args:

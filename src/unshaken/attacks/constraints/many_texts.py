@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from unshaken.attacks.constraints.base import Together
 from unshaken.attacks.constraints.encoder import CACHED, SentenceEncoder
 from unshaken.victims.batches import AssembledRows
 from unshaken.wordings import Windows
 
 if TYPE_CHECKING:
     from unshaken.attacks.constraints.similarity import SentenceSimilarity
-    from unshaken.attacks.many.cohort import Cohort
 
 NEAR = 0.004  # of cosines; half precision moves one by a tenth of that
 
@@ -39,12 +39,11 @@ class ManySimilarities:
         cohort: The examples.
     """
 
-    def __init__(self, measure: SentenceSimilarity, cohort: Cohort) -> None:
+    def __init__(self, measure: SentenceSimilarity, cohort: Together) -> None:
         self.measure, self.cohort = measure, cohort
         self.encoder = SentenceEncoder.load(measure.model)
         self.device = self.encoder.device
-        space = cohort.spaces[0]
-        columns = [at for at in range(len(space.words)) if at not in space.frozen_columns]
+        columns = [at for at in range(len(cohort.spaces[0].words)) if at not in cohort.frozen_columns]
         with self.encoder.lock:
             self.columns = [
                 (
@@ -57,7 +56,7 @@ class ManySimilarities:
         self._all_known = bool(self._known.all())
 
     @staticmethod
-    def of(measure: SentenceSimilarity, cohort: Cohort) -> ManySimilarities:
+    def of(measure: SentenceSimilarity, cohort: Together) -> ManySimilarities:
         """One for a cohort, made where it is first needed."""
         if measure not in cohort.notes:
             cohort.notes[measure] = ManySimilarities(measure, cohort)
@@ -72,7 +71,8 @@ class ManySimilarities:
             found[untold] = self.cohort.check_texts(self.measure, owner[untold], rows[untold], previous[untold])
         parts = self._here(owner[told], rows[told], previous[told])
         passed = torch.ones(len(told), dtype=torch.bool, device=self.device)
-        for column, compared in self._compared(*parts):
+        for column, changed in self._compared(*parts):
+            compared = self._with_threshold(changed)
             cosines = self._cosines(column, compared, *parts)
             if self.encoder.is_rough:
                 near = ((cosines - self.measure.as_cosines(compared.least)).abs() < NEAR).nonzero()[:, 0]
@@ -155,6 +155,12 @@ class ManySimilarities:
         start = start.clamp_min(0)
         start = torch.minimum(start, words - window).where(stop > words, start).clamp_min(0)
         return Compared(numbers, start, torch.minimum(stop, words), least.masked_fill(words < window, short))
+
+    def _with_threshold(self, compared: Compared) -> Compared:
+        """Without the rows of short texts if these have none: no encoder need look at them."""
+        if self.measure.window is None or self.measure.short_threshold is not None:
+            return compared
+        return compared.only(compared.least.isfinite().nonzero()[:, 0])
 
     def _before(self, previous: Tensor) -> Tensor:
         return previous if self.measure.compared_with == "previous" else torch.zeros_like(previous)

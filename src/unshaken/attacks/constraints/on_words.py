@@ -7,20 +7,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unshaken.attacks.constraints.base import Candidate, Choices, Constraint
+from unshaken.attacks.constraints.base import Candidate, Choices, Constraint, Together
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.function_words import is_function_word
 from unshaken.substitutions.wordnet import table as wordnet_table
 from unshaken.substitutions.words import Words, match_case
-
-if TYPE_CHECKING:
-    from unshaken.attacks.many.cohort import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +87,7 @@ class NoRepeat(Constraint):
             return np.ones(len(rows), bool)
         return np.asarray(((previous == 0) | (rows == previous)).all(1))
 
-    def check_many(self, cohort: Cohort, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+    def check_many(self, cohort: Together, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
         return ((previous == 0) | (rows == previous)).all(1)
 
 
@@ -130,7 +127,7 @@ class MaxChanged(Constraint):
         kept = [(rows[:, columns == at] != 0).sum(1) <= self.most(count) for at, count in enumerate(words)]
         return np.asarray(np.all(kept, axis=0))
 
-    def check_many(self, cohort: Cohort, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+    def check_many(self, cohort: Together, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
         most = [[self.most(len(words)) for words in space.words] for space in cohort.spaces]
         limits = torch.tensor(most, device=rows.device)[owner]  # (n, columns)
         changed, columns = rows != 0, cohort.columns[owner]

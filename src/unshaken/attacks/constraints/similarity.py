@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from unshaken.attacks.constraints.base import Candidate, Constraint
+from unshaken.attacks.constraints.base import Candidate, Constraint, Together
 from unshaken.attacks.constraints.encoder import SentenceEncoder
 from unshaken.attacks.constraints.many_texts import ManySimilarities
 from unshaken.errors import UnshakenError
-
-if TYPE_CHECKING:
-    from unshaken.attacks.many.cohort import Cohort
 
 Metric = Literal["cosine", "angular", "jin2020"]
 
@@ -94,7 +91,7 @@ class SentenceSimilarity(Constraint):
         scores = dict(zip(checked, self.scores([candidates[row] for row in checked]), strict=True))
         return [threshold is None or scores[row] >= threshold for row, threshold in enumerate(least)]
 
-    def check_many(self, cohort: Cohort, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+    def check_many(self, cohort: Together, owner: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
         return ManySimilarities.of(self, cohort).allowed(owner, rows, previous)
 
     def _least(self, candidate: Candidate) -> float | None:

@@ -91,6 +91,11 @@ class Cohort:
     def __len__(self) -> int:
         return len(self.spaces)
 
+    @property
+    def frozen_columns(self) -> tuple[int, ...]:
+        """Columns that no example may change."""
+        return self.spaces[0].frozen_columns
+
     def active(self) -> Tensor:
         """The numbers of the examples that are still searched. (active,)"""
         self.alive &= ~self._spent
