@@ -228,6 +228,7 @@ def test_a_stopped_attack_and_a_server_that_is_gone_are_told_of(browser: Any) ->
         page.locator("#run").click()
         note = page.get_by_role("region", name="slow").locator(".note")
         expect(note).to_contain_text("texts asked", timeout=30_000)
+        expect(page.locator(".step").first).to_have_text("The sentence as typed")  # and not "before 0 steps"
         page.locator("#stop").click()
         expect(note).to_have_text(re.compile(r"Stopped\. positive \(70%\), \d+ texts asked"))
         expect(page.locator("#run")).to_be_enabled()

@@ -34,7 +34,7 @@ class Panel {
     this.read.hidden = !step.read; this.read.textContent = step.read ? "The model reads: " + step.read : "";
     const name = (label) => this.labels[label] ?? "class " + label, percent = (label) => (100 * step.probabilities[label]).toFixed(0) + "%", share = percent(step.answer);
     this.bar.value = step.probabilities[this.label]; this.first.textContent = `How sure the model is of its first answer, ${name(this.label)}: ${percent(this.label)}`;
-    this.tools.hidden = false; this.step.textContent = index ? `Step ${index} of ${this.steps.length - 1}: drag to go back` : `The sentence as typed, before ${this.steps.length - 1} steps`; this.copy.textContent = "Copy";
+    this.tools.hidden = false; this.step.textContent = index ? `Step ${index} of ${this.steps.length - 1}: drag to go back` : "The sentence as typed" + (this.steps.length > 1 ? `, before ${this.steps.length - 1} step${this.steps.length > 2 ? "s" : ""}` : ""); this.copy.textContent = "Copy";
     const end = step.kind === "end" ? (step.flipped ? "Turned around: " : "Held: ") : "";
     this.note.textContent = `${end}${name(step.answer)} (${share}), ${step.asked} texts asked`;
     this.note.className = "note " + (step.kind !== "end" ? "muted" : step.flipped ? "flipped" : "held");
