@@ -16,6 +16,10 @@ def test_one_sentence_is_a_set_of_one():
     (wanted,) = PWWS(substitutions=WORD_LIST)(victim, Examples.from_lists(["a good film"], [1]))
     assert (found.outcome, found.adversarial, found.queries) == ("success", wanted.adversarial, wanted.queries)
     assert "line-through" in found._repr_html_()
+    before, after = found.swaps[0][2:]
+    text, answer = str(found).splitlines()  # what the README's `print` shows
+    assert text == found.original[0].replace(before, f"{before}→{after}")
+    assert answer == f"success: label {found.label} ({found.score_before:.0%} sure), now 0, {found.queries} queries"
     assert bag_of_words([found.adversarial[0]])[0][1] < 0.5
 
 

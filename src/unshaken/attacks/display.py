@@ -1,4 +1,4 @@
-"""Results in a notebook: plain HTML, in which texts are shown and never obeyed."""
+"""Results for people: plain HTML for notebooks, in which texts are shown and never obeyed, and lines to print."""
 
 from __future__ import annotations
 
@@ -25,12 +25,24 @@ def results_html(results: AttackResults) -> str:
 
 def result_html(row: AttackResult) -> str:
     """One example: what was changed, and how the answer moved."""
-    before = "" if row.score_before is None else f" ({row.score_before:.0%} sure)"
-    answer = f"{row.outcome}: label {row.label}{before}"
-    if row.adversarial_prediction is not None:
-        answer += f", now {row.adversarial_prediction}"
     texts = "<br>".join(_text_html(row, column) for column in range(len(row.original)))
-    return f"<p>{texts}<br><small>{escape(answer)}, {row.queries} queries</small></p>"
+    return f"<p>{texts}<br><small>{escape(_answer(row))}</small></p>"
+
+
+def result_text(row: AttackResult) -> str:
+    """The same to print: each changed word with an arrow to what took its place."""
+    texts = []
+    for column in range(len(row.original)):
+        parts = (f"{kept}{before}→{after}" if before or after else kept for kept, before, after in changes(row, column))
+        texts.append(visible("".join(parts)))
+    return "\n".join([*texts, _answer(row)])
+
+
+def _answer(row: AttackResult) -> str:
+    before = "" if row.score_before is None else f" ({row.score_before:.0%} sure)"
+    now = "" if row.adversarial_prediction is None else f", now {row.adversarial_prediction}"
+    why = "" if row.error is None else f", {visible(row.error)}"
+    return f"{row.outcome}: label {row.label}{before}{now}, {row.queries} queries{why}"
 
 
 def changes(row: AttackResult, column: int) -> Iterator[tuple[str, str, str]]:

@@ -57,6 +57,12 @@ class AttackResult:
     seconds: float = 0.0
     error: str | None = None
 
+    def __str__(self) -> str:
+        """To print: the text with an arrow from each changed word to what took its place, and what became of it."""
+        from unshaken.attacks.display import result_text
+
+        return result_text(self)
+
     def _repr_html_(self) -> str:
         """For notebooks: the text with each changed word struck through and what took its place beside it."""
         from unshaken.attacks.display import result_html

@@ -96,7 +96,11 @@ def stratified_split(examples: Examples, share: float, seed: int = 0) -> tuple[E
         counts = {label: round(share * count) for label, count in Counter(examples.labels).items()}
     held_out, rest = draw(examples, counts, seed, exact=False)
     if not held_out or not rest:
-        raise UnshakenError(f"{examples.name} has {len(examples)} rows, too few to hold out a share of {share}")
+        texts = len(_families(examples, seed))
+        raise UnshakenError(
+            f"{examples.name} has {len(examples)} rows with {texts} different texts, too few to hold out a share of "
+            f"{share}; add rows, or name rows to select on (train --validation FILE, in Python validation=)"
+        )
     return rest, held_out
 
 
