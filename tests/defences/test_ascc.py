@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from unshaken.defences import ASCC, PTWD, Step
 from unshaken.errors import UnshakenError
+from unshaken.substitutions import hull_search
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.substitutions.hull_search import HullSearch
+from unshaken.word_gradients import refuse_blind_words
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -178,3 +180,20 @@ def test_a_gradient_that_does_not_reach_the_words_is_refused_in_the_first_batch_
     defence.loss(wordless)
     with pytest.raises(UnshakenError, match="zero at every word"):
         defence.loss(replace(step, progress=0.5))
+
+
+def test_one_word_is_enough_to_look_at_and_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look makes a GPU wait."""
+    model = sensitive_model()
+    step = text_step(model)
+    looked: list[int] = []
+
+    def look(at_words: Tensor, at_logits: Tensor) -> None:
+        looked.append(len(at_words))
+        refuse_blind_words(at_words, at_logits)
+
+    monkeypatch.setattr(hull_search, "refuse_blind_words", look)
+    defence = ready(ASCC(substitutions=Dictionary(entries={"end": ["film"]}), steps=2), model, tokenizer())
+    for _ in range(2):
+        defence.loss(step)
+    assert looked == [1]

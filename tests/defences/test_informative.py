@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,40 @@ def test_a_note_that_cannot_be_read_or_fetched_is_no_note(tmp_path: Path, monkey
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     model.config._name_or_path = "nobody/has-this"
     assert choose_feature(model.base_model)[0] == "pooled"
+
+
+class _Gate(BaseHTTPRequestHandler):
+    """A hub that shows its files to nobody."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(403)
+        self.send_header("X-Error-Code", "GatedRepo")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["gated", "unreachable"])
+def test_a_hub_that_is_gated_or_not_there_has_no_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    model = saved(tmp_path)
+    with HTTPServer(("127.0.0.1", 0), _Gate) as hub:
+        address = f"http://127.0.0.1:{hub.server_port}"
+        if answers:
+            threading.Thread(target=hub.serve_forever, daemon=True).start()
+        else:
+            hub.server_close()
+        template = address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        model.config._name_or_path = "nobody/shows-this"
+        assert choose_feature(model.base_model)[0] == "pooled"
+        if answers:
+            hub.shutdown()
 
 
 def test_a_random_pooler_is_warned_of(tmp_path: Path) -> None:

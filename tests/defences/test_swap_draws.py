@@ -129,3 +129,8 @@ def test_a_single_variant_is_not_measured() -> None:
         ready(SWAP(substitutions=GOOD, variants=variants), model, tokenizer()).loss(text_step(model))
         assert len(passes) == expected
     assert torch.is_grad_enabled()
+
+
+def test_texts_without_words_have_no_chances() -> None:
+    assert swap._rising([]).shape == (0,)
+    assert swap._rising([[["a"], [], ["b", "c"]], [[], ["d"]]]).tolist() == [0.5, 0.75, 1.0, 1.0]

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from tiny import gradients, moved, ready, run, tiny_model, tiny_step
 
 from unshaken.defences import PTWD, R4F, SMART, HighTemperature, Mixout, release
+from unshaken.defences.weights import WeightSwap
 from unshaken.errors import UnshakenError
 
 
@@ -213,6 +214,14 @@ def test_a_teacher_copied_from_a_mixed_model_computes_with_plain_weights() -> No
     inputs = tiny_step(model).inputs
     first, second = (teacher.teacher(**inputs).logits for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_a_forward_that_fails_leaves_the_plain_weight() -> None:
+    layer = torch.nn.Linear(3, 2)
+    WeightSwap(layer, lambda weight: 2 * weight)
+    with pytest.raises(RuntimeError):
+        layer(torch.ones(1, 4))
+    assert layer.weight is layer._parameters["weight"]
 
 
 @pytest.mark.parametrize("defence", [Mixout, R4F])
