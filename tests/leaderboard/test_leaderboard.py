@@ -378,6 +378,32 @@ def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) 
     assert "plain" in (tmp_path / "board.html").read_text()
 
 
+def test_a_file_of_one_class_is_read_by_the_models_names(world: Path, tmp_path: Path) -> None:
+    """Alone, its only class would be the first, and every mark the wrong way round."""
+    shutil.copytree(world / "seed0", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    names = {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, **names}))
+    victim = Victim.from_pretrained(tmp_path / "model", device="cpu")
+    right = [row.texts[0] for row in labelled(victim, TEXTS) if row.label == 1][:2]
+    file = tmp_path / "good.jsonl"
+    file.write_text("".join(json.dumps({"text": text, "label": "good"}) + "\n" for text in right))
+    run(
+        *("score", tmp_path / "model", "--track", f"tiny/known/{file}", "--name", "plain", "--suite", "mini"),
+        *(
+            "--substitutions",
+            f"dictionary:{world / 'words.json'}",
+            "--recheck",
+            0,
+            "--device",
+            "cpu",
+            "--out",
+            tmp_path,
+        ),
+    )
+    assert read_entry(tmp_path / "entry.json").models[0].clean == "1" * len(right)
+
+
 def test_several_sources_at_once_are_named_with_commas(world: Path, tmp_path: Path) -> None:
     words = f"dictionary:{world / 'words.json'},typos:kinds=swap"
     track = f"tiny/all/{world / 'own.jsonl'}"

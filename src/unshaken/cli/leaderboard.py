@@ -63,9 +63,10 @@ def score(
 
     chosen = Track.parse(track)
     console, words = Console(), _substitutions(substitutions)
+    victims = _victims(models, device)
     entry = score(
-        _victims(models, device),
-        _examples(chosen.task, data, count),
+        victims,
+        _examples(chosen.task, data, count, victims),
         chosen,
         words,
         name=name,
@@ -111,8 +112,8 @@ def verify(
 
     claimed, console = read_entry(entry), Console()
     _require_transfers(claimed.suite, public)
-    examples = _examples(claimed.track.task, data, None).with_ids(claimed.ids)
     victims = _victims(model or [one.weights for one in claimed.models], device)
+    examples = _examples(claimed.track.task, data, None, victims).with_ids(claimed.ids)
     others = _victims(public or [], device)
     verdict = verify(claimed, victims, examples, _substitutions(substitutions), count=count, seed=seed, public=others)
     for line in verdict.refused:
@@ -143,8 +144,9 @@ def break_entry(
     from unshaken.leaderboard.entry import append_break
 
     claimed = read_entry(entry)
-    rows = _examples(claimed.track.task, data, None).with_ids([example])
-    found = check_break(claimed, _victims([model], device)[0], rows[0], text, _substitutions(substitutions))
+    victims = _victims([model], device)
+    rows = _examples(claimed.track.task, data, None, victims).with_ids([example])
+    found = check_break(claimed, victims[0], rows[0], text, _substitutions(substitutions))
     Console().print(f"Broken; on record in {append_break(entry, asdict(found))}", markup=False, soft_wrap=True)
 
 
@@ -187,10 +189,13 @@ def _substitutions(spec: str) -> Substitutions:
     return joined_substitutions(spec)
 
 
-def _examples(task: str, data: Path | None, count: int | None) -> Examples:
+def _examples(task: str, data: Path | None, count: int | None, victims: list[Victim]) -> Examples:
+    """The rows of a track; labels of a file mean what the models mean by them, whatever classes the file has."""
     from unshaken.tasks import load_examples, load_task
 
     if Path(task).is_file():
         options.refuse(f"{task} is a file; leave it out", data=data)
-    rows = load_examples(task) if Path(task).is_file() else load_task(task, data=data).require("test")
+    names = victims[0].label_names or None
+    own = Path(task).is_file()
+    rows = load_examples(task, label_names=names) if own else load_task(task, data=data).require("test")
     return rows if count is None else rows.sample(count)
