@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -321,3 +322,21 @@ def test_a_solve_that_is_looked_at_later_leaves_flags_and_its_best_iterate(solve
     assert len(flags) == 1
     assert torch.equal(flags[0], solution.diverged)
     torch.testing.assert_close(solution.z[3], torch.full((1,), 1 / 0.9, dtype=torch.float64), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("solver", [Anderson, FixedPoint])
+def test_a_tolerance_ends_a_solve_early_without_gradients_too(solver: Any) -> None:
+    target = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+    with torch.no_grad():
+        found = solver(steps=40, tolerance=1e-3)(lambda z: target + 0.3 * z, torch.zeros_like(target))
+        every = solver(steps=40)(lambda z: target + 0.3 * z, torch.zeros_like(target))
+    assert found.evaluations < 20
+    assert every.evaluations == 40
+    assert float(found.residual.max()) <= 1e-3
+
+
+@pytest.mark.parametrize("damping", [0.0, 1.1, 2.0])
+def test_damping_lies_above_0_and_at_most_at_1(damping: float) -> None:
+    with pytest.raises(UnshakenError):
+        Anderson(damping=damping)
+    assert Anderson(damping=1.0).damping == 1
