@@ -15,11 +15,14 @@ from transformers import BertForSequenceClassification
 from unshaken.attacks import PWWS, AttackResults, Genetic, HullAttack, SearchAttack, Transfer
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.probes import truncated_swaps, visible_words
+from unshaken.evaluation.probes import HALF_ROUNDING, ROUNDING, truncated_swaps, visible_words
 from unshaken.examples import Example, Examples
+from unshaken.readers import KnownWords
+from unshaken.readers import parse as parse_reader
 from unshaken.reports import Report, TrainingRecord, evaluate
 from unshaken.substitutions import Dictionary
 from unshaken.victims.base import Victim
+from unshaken.victims.calibrated import at_temperature
 
 SETS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"], "plot": ["film"]})
 POSITIVE = {"good", "fine", "great"}
@@ -220,6 +223,58 @@ def test_a_model_that_reads_padding_is_found() -> None:
     model.__class__ = Unmasked
     unmasked = Victim.from_model(model, tokenizer(), name="unmasked")
     assert "batch-dependence" in raised(evaluate(unmasked, examples([0, 1] * 6)))
+
+
+def disguised_examples() -> Examples:
+    """Texts of unlike lengths whose words only a reader knows."""
+    texts = [f"{text} {'truly ' * (number % 5)}g00d" for number, text in enumerate(small_texts(12))]
+    return examples([0, 1] * 6, texts)
+
+
+def reading_victim(model: BertForSequenceClassification) -> Victim:
+    known = KnownWords.of(examples([0, 1], [" ".join(WORDS)] * 2))
+    return Victim.from_model(model, tokenizer(), name="reading", reader=parse_reader("leet", known))
+
+
+def test_a_reader_makes_no_answer_depend_on_its_batch() -> None:
+    victim, data = reading_victim(tiny_model()), disguised_examples()
+    unread = Victim.from_model(tiny_model(), tokenizer(), name="unread")
+    assert (
+        np.abs(np.exp(victim.log_probabilities(data.texts)) - np.exp(unread.log_probabilities(data.texts))).max()
+        > (ROUNDING["float32"])
+    )  # what the reader changes is more than the flag forgives
+    assert "batch-dependence" not in raised(evaluate(victim, data))
+    victim.model.__class__ = Unmasked
+    assert "batch-dependence" in raised(evaluate(reading_victim(victim.model), data))
+
+
+def test_words_that_a_reader_mends_are_not_unknown() -> None:
+    data = disguised_examples()
+    unread = Victim.from_model(tiny_model(), tokenizer(), name="unread")
+    shares = [
+        evaluate(victim, data).evaluations[0].probes.unknown_words for victim in (unread, reading_victim(tiny_model()))
+    ]
+    assert shares[0] > shares[1] == 0
+
+
+@pytest.mark.parametrize("temperature", [0.1, 10.0])
+def test_a_temperature_makes_no_answer_depend_on_its_batch(temperature: float) -> None:
+    model, data = tiny_model(), examples([0, 1] * 6)
+    victim = at_temperature(Victim.from_model(model, tokenizer(), name="tempered"), temperature)
+    assert "batch-dependence" not in raised(evaluate(victim, data))
+
+
+def test_half_precision_of_queries_is_forgiven_as_that_of_weights() -> None:
+    victim = Victim.from_model(tiny_model(), tokenizer(), name="half", scoring_dtype="bf16")
+    (found,) = evaluate(victim, examples([0, 1] * 6)).evaluations
+    assert found.probes.tolerance == HALF_ROUNDING
+
+
+def test_answers_of_one_batch_are_in_the_order_of_the_texts() -> None:
+    victim, data = Victim.from_model(tiny_model(), tokenizer(), batch_tokens=1), disguised_examples()
+    alone = np.concatenate([victim.log_probabilities([row]) for row in data.texts])
+    assert np.abs(victim.answers_together(data.texts) - alone).max() < 1e-5
+    assert np.abs(alone - alone[::-1]).max() > 1e-3  # another order would show
 
 
 def test_a_transfer_that_beats_the_direct_attack_is_found() -> None:

@@ -17,6 +17,7 @@ from unshaken.tasks.leakage import trained_on
 from unshaken.truncation import cut_columns
 from unshaken.victims.base import Victim
 from unshaken.victims.calibrated import at_temperature
+from unshaken.victims.hugging_face import ModelVictim
 
 SAMPLE = 16  # texts: enough lengths to pad and mix, few enough to cost nothing
 ROUNDING = {"float32": 1e-3, "float64": 1e-6}  # of a probability; half precisions below
@@ -45,6 +46,9 @@ def _unknown_share(victim: Victim, texts: Sequence[tuple[str, ...]]) -> float | 
     unknown = getattr(tokenizer, "unk_token_id", None)
     if tokenizer is None or unknown is None or not victim.max_length:
         return None
+    reader = getattr(victim, "reader", None)
+    if reader is not None:
+        texts = [reader.texts(row) for row in texts]
     read = [text for column in cut_columns(tokenizer, texts, victim.max_length) for text in column]
     rows = tokenizer(read, add_special_tokens=False, truncation=True, max_length=victim.max_length)["input_ids"]
     tokens = [token for row in rows for token in row]
@@ -52,22 +56,15 @@ def _unknown_share(victim: Victim, texts: Sequence[tuple[str, ...]]) -> float | 
 
 
 def _together(victim: Victim, texts: Sequence[tuple[str, ...]]) -> Any:
-    """Probabilities from one padded batch. A victim keeps unlike lengths apart, so its model is asked directly."""
-    model, tokenizer = getattr(victim, "model", None), getattr(victim, "tokenizer", None)
-    if model is None or tokenizer is None:
-        return np.exp(victim.log_probabilities(texts))
-    import torch
-
-    columns = cut_columns(tokenizer, texts, victim.max_length)
-    inputs = tokenizer(*columns, padding=True, truncation=True, max_length=victim.max_length, return_tensors="pt")
-    with torch.no_grad():
-        logits = model(**inputs.to(model.device)).logits
-    return torch.softmax(logits.double(), -1).cpu().numpy()
+    """Probabilities from one padded batch; a model's victim keeps unlike lengths apart unless it is told not to."""
+    ask = victim.answers_together if isinstance(victim, ModelVictim) else victim.log_probabilities
+    return np.exp(ask(texts))
 
 
 def _tolerance(victim: Victim) -> float:
-    model = getattr(victim, "model", None)
-    name = "float32" if model is None else str(model.dtype).removeprefix("torch.")
+    if not isinstance(victim, ModelVictim):
+        return ROUNDING["float32"]
+    name = str(victim.scoring_dtype or victim.model.dtype).removeprefix("torch.")
     return ROUNDING.get(name, HALF_ROUNDING)
 
 

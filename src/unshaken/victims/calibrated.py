@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.victims.alone import Alone
 from unshaken.victims.base import Victim
+from unshaken.victims.batches import Batch
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.victims.wrapper import Wrapper
 
@@ -62,8 +64,8 @@ class TemperedModel(ModelVictim):
     def fingerprint(self) -> str:
         return _fingerprint(self.victim, self.temperature)
 
-    def logits(self, *source: Any, **options: Any) -> Any:
-        return super().logits(*source, **options) / self.temperature
+    def batch_logits(self, batch: Batch, model: Any) -> Tensor:
+        return super().batch_logits(batch, model) / self.temperature
 
 
 def at_temperature(victim: Victim, temperature: float) -> Tempered | TemperedModel:

@@ -175,19 +175,27 @@ class ModelVictim(Victim):
 
     def logits(self, source: RaggedRows | AssembledRows, model: Any, padding: int) -> Tensor:
         """A model's answers to all rows of a source, in the order given. (n, classes)"""
-        exact = self.model.dtype == torch.float64
         count = len(source.sorted_lengths)
-        logits = torch.empty(count, self.num_labels, device=self.device, dtype=torch.float64 if exact else None)
+        logits = torch.empty(count, self.num_labels, device=self.device, dtype=self._logits_dtype)
         start = 0
         while start < count:
             batch = source.batch(start, self.batch_end(source.sorted_lengths, start, padding))
             try:
-                logits[batch.order] = model(**self._inputs(batch)).logits.to(logits.dtype)
+                logits[batch.order] = self.batch_logits(batch, model)
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                 self._shrink(error, batch)
                 continue
             start += len(batch.order)
         return logits
+
+    def batch_logits(self, batch: Batch, model: Any) -> Tensor:
+        """A model's answers to one batch, in the batch's order. (batch, classes)"""
+        logits: Tensor = model(**self._inputs(batch)).logits
+        return logits.to(self._logits_dtype)
+
+    @property
+    def _logits_dtype(self) -> torch.dtype:
+        return torch.float64 if self.model.dtype == torch.float64 else torch.float32
 
     def _on_device(self, rows: Rows) -> RaggedRows:
         return RaggedRows(rows, self.device, self.tokenizer.pad_token_id)
@@ -209,6 +217,17 @@ class ModelVictim(Victim):
 
     def answers_alone(self, texts: Sequence[Texts], close: Close | None = None) -> np.ndarray:
         return self.alone.answers(texts, close)
+
+    def answers_together(self, texts: Sequence[Texts]) -> np.ndarray:
+        """Log-probabilities of texts that share one padded batch, whatever their lengths. (n, classes)
+
+        Read and answered as queries are, so that only the company differs from that of a text by itself.
+        """
+        rows = self.encode(texts)
+        batch = self._on_device(rows).batch(0, len(rows))
+        with self.answering():
+            logits = self.batch_logits(batch, self._call)[batch.order.argsort()]
+        return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
 
     def read_ahead(self, texts: Sequence[Texts]) -> None:
         self.alone.read(texts)
