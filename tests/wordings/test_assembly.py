@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import tracemalloc
 from functools import cache
 from typing import Any
 
@@ -18,7 +20,7 @@ from unshaken.embedded import minilm_path
 from unshaken.substitutions import Dictionary, Substitutions, WordNet
 from unshaken.substitutions.words import segment
 from unshaken.tasks import load_task
-from unshaken.wordings import PROBE, Recipe, TokenAssembler, Wordings
+from unshaken.wordings import PROBE, Recipe, TokenAssembler, Wordings, assembly
 from unshaken.wordings.cuts import family_of
 
 ENTRIES = {"good": ["great", "un-believably fine", "😀"], "film": ["movie", "motion picture"], "bad": ["Schöne", "好"]}
@@ -227,6 +229,44 @@ def test_equal_tokens_are_one_choice() -> None:
     assert recipe is not None
     # great and GREAT are one to an uncased tokenizer, and both runs of signs are unknown, as the probe is
     assert recipe.canonical(np.array([[0], [1], [2], [3], [4], [PROBE]])).ravel().tolist() == [0, 1, 2, 2, 1, 2]
+
+
+def test_what_is_kept_of_texts_that_passed_is_small() -> None:
+    """It is kept for a whole run, so memory is not that of one block before it is full."""
+    pool = TokenAssembler(tokenizer("bert"), 1, 32)._pool
+    tracemalloc.start()
+    try:
+        for first in range(0, assembly.REMEMBERED, 4096):
+            pool.learn((f" {number}" for number in range(first, first + 4096)), ())
+        assert len(pool.on(torch.device("cpu"))[0]) > assembly.REMEMBERED
+        assert tracemalloc.get_traced_memory()[0] < 64e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_groups_of_known_strings_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Substitutes that depend on the text around them make new groups of the same words."""
+    monkeypatch.setattr(assembly, "REMEMBERED", 50)
+    assembler, pools = TokenAssembler(tokenizer("bert"), 1, 32), set()
+    for forms in itertools.islice(itertools.permutations("abcdef", 4), 200):
+        (recipe,) = assembler.recipes([Wordings(texts=(forms[0],), places=((0, 0),), forms=(forms,))])
+        assert recipe is not None
+        pools.add(recipe.pool)
+    assert len(pools) >= 4
+
+
+def test_recipes_of_two_pools_make_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who keep recipes may ask about old and new ones at once."""
+    assembler, examples, recipes = TokenAssembler(tokenizer("bert"), 1, 32), [], []
+    monkeypatch.setattr(assembly, "REMEMBERED", 4)
+    for text in ("a good film", "a bad film of good times", "so bad that it is good"):
+        examples.append(wordings_of((text,), Dictionary(entries=ENTRIES)))
+        recipes += assembler.recipes(examples[-1:])
+    assert len({id(recipe.pool) for recipe in recipes if recipe is not None}) == 3
+    choices = np.ones((1, sum(map(len, examples))), np.int64)
+    texts = [example.write(np.ones(len(example), np.int64))[0] for example in examples]
+    whole = tokenizer("bert")(texts, padding=True, return_tensors="pt")
+    assert torch.equal(assembler.inputs(examples, recipes, choices)["input_ids"], whole["input_ids"])
 
 
 def test_which_tokenizers_are_cut() -> None:

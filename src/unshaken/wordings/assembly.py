@@ -23,7 +23,8 @@ from unshaken.wordings.recipes import recipes_of
 from unshaken.wordings.table import Recipe, Template, TokenTable
 from unshaken.wordings.windows import WordCut, cut_at_words
 
-REMEMBERED = 1 << 20  # strings whose tokens are kept, some 200 MB
+# Strings and groups of them whose tokens are kept, some 30 MB. All are copied with every batch that brings new ones.
+REMEMBERED = 1 << 16
 
 
 class TokenAssembler:

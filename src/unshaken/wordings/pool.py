@@ -40,7 +40,8 @@ class PiecePool:
             self._number((token,))
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        """Strings and groups: a few strings make groups without end where substitutes depend on the text."""
+        return len(self._numbers) + len(self._groups)
 
     def learn(self, strings: Iterable[str], groups: Iterable[tuple[str, ...]]) -> None:
         """Know the tokens of strings, and of groups of strings that take turns at a place."""
@@ -106,7 +107,8 @@ class _Arrays:
     """Token lists end to end."""
 
     def __init__(self, starts: Array, lengths: Array, tokens: Array) -> None:
-        self.starts, self.lengths, self.tokens = (part.astype(np.int64) for part in (starts, lengths, tokens))
+        parts = (starts, lengths, tokens)
+        self.starts, self.lengths, self.tokens = (part.astype(np.int64, copy=False) for part in parts)
 
     def extended(self, lists: Sequence[tuple[int, ...]]) -> _Arrays:
         lengths = np.array([len(tokens) for tokens in lists], np.int64)
@@ -120,7 +122,7 @@ def joined(
     pools: Sequence[PiecePool], device: torch.device
 ) -> tuple[dict[PiecePool, int], tuple[Tensor, Tensor, Tensor]]:
     """The number of each pool's first list, and what `on` gives for all lists of all pools."""
-    if len(pools) == 1:  # as it is but for those who keep recipes while a million other strings pass
+    if len(pools) == 1:  # as it is but for those who keep recipes while many other strings pass
         return {pools[0]: 0}, pools[0].on(device)
     parts = [pool.on(device) for pool in pools]
     lists = np.cumsum([0, *(len(starts) for starts, _, _ in parts)]).tolist()
