@@ -57,6 +57,26 @@ def test_what_was_trained_can_be_attacked_without_another_word(unshaken, tiny, o
     assert "pwws" in text
 
 
+def test_a_hardened_model_can_be_attacked_on_rows_it_did_not_see(unshaken, tiny, opinions, tmp_path):
+    out, attacked = tmp_path / "mine", tmp_path / "attacked"
+    columns = ["--text-column", "what they wrote", "--label-column", "liked"]
+    small = ["--epochs", 1, "--max-length", 16, "--attacked", 2, "--cpu"]
+    code, text, err = unshaken("harden", opinions, *columns, "--model", tiny, "--out", out, *small)
+    assert code == 0, err
+    held_out = out / "held-out.jsonl"
+    assert str(held_out) in text
+    assert len(held_out.read_text().splitlines()) == 6
+    record = json.loads((out / "hardened" / "model" / "unshaken_training.json").read_text())
+    assert record["details"]["label_column"] == "liked"
+    code, _, err = unshaken("attack", out / "hardened", held_out, "--out", attacked, "--device", "cpu")
+    assert code == 0, err
+    for model in ("plain", "hardened"):
+        code, _, err = unshaken("evaluate", out / model, held_out, "--out", tmp_path / model, "--device", "cpu")
+        assert code == 0, err
+        verdicts = {check.flag: check.verdict for check in Report.load(tmp_path / model).checks}
+        assert (verdicts["trained-on"], verdicts["batch-dependence"]) == ("clear", "clear")
+
+
 def test_texts_that_say_the_same_come_first(monkeypatch):
     from unshaken import Examples, Victim
     from unshaken.attacks import Greedy, faithfulness

@@ -13,6 +13,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.smoothing import smoothing_of
 from unshaken.substitutions import Dictionary, WordNet
+from unshaken.tasks import load_examples
 from unshaken.training.hardening import _rows
 
 WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
@@ -45,6 +46,9 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     assert set(found.report.model_names.values()) == {"plain", "hardened"}  # and not the folders they lie in
     raised = {check.flag for check in found.report.flags if "hardened" in check.subject}
     assert "knows-this-source" in raised
+    assert "batch-dependence" not in raised
+    assert found.held_out is None  # rows to report on were given
+    assert not (tmp_path / "out" / "held-out.jsonl").exists()
     assert (tmp_path / "out" / "report.json").is_file()
 
 
@@ -65,6 +69,9 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     assert [len(item.predictions) for item in found.report.evaluations if item.data.name == "held out"] == [4, 4]
     assert len(found.report.comparisons) == 1  # of the clean answers: one attacked text has no spread
     assert found.report.save(tmp_path / "report.html").is_file()
+    measured = next(item for item in found.report.evaluations if item.data.name == "held out")
+    assert found.held_out == tmp_path / "out" / "held-out.jsonl"
+    assert [row.texts for row in load_examples(found.held_out)] == [row.texts for row in measured.predictions]
     assert found.model.config.id2label == {0: "bad", 1: "good"}
     assert found.tokenizer.get_vocab() == found.victim.tokenizer.get_vocab()
     assert found.victim.reader is not None
@@ -74,9 +81,9 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     assert len(repr(found)) < 1000  # no log of the training, no text; a folder may have a long name
     assert "<table" in found._repr_html_()
     rest = rows(20)
-    train, test = _rows(rest, None, 0)
-    assert (len(train), len(test)) == (16, 4)
-    assert {row.id for row in train} | {row.id for row in test} == {row.id for row in rest}
+    split = _rows(rest, None, 0)
+    assert (len(split.train), len(split.test)) == (16, 4)
+    assert {row.id for row in split.train} | {row.id for row in split.test} == {row.id for row in rest}
 
 
 def test_a_stopped_run_goes_on(tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,3 +85,5 @@ def harden(
             save_model_card(tuned.folder, tuned.record, found.report)
     console.print(found.report)
     console.print(f"Model: {found.hardened.folder}\nReport: {page}", markup=False, soft_wrap=True)
+    if found.held_out is not None:
+        console.print(f"Rows that training did not see: {found.held_out}", markup=False, soft_wrap=True)

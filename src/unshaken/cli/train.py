@@ -10,8 +10,6 @@ import typer
 from unshaken.cli import options
 from unshaken.errors import UnshakenError
 
-HELD_OUT = "held-out.jsonl"  # the rows that training did not see, where no test file was given
-
 
 def train(
     data_or_task: Annotated[
@@ -121,6 +119,7 @@ def train(
     from unshaken.smoothing import parse as parse_smoothing
     from unshaken.substitutions import joined_substitutions
     from unshaken.tasks import TASKS, leakage, load_task, save_examples
+    from unshaken.tasks.load import HELD_OUT_FILE
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
 
@@ -207,7 +206,7 @@ def train(
         with locked(out):
             held_out = loaded.test if loaded.test is not None else loaded.validation
             if loaded.test is None and held_out is not None:
-                save_examples(out / HELD_OUT, held_out, label_column=loaded.task.label_column)
+                save_examples(out / HELD_OUT_FILE, held_out, label_column=loaded.task.label_column)
             _report(run.folder, run.record, held_out, max_length, out, console)
 
 

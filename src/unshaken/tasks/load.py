@@ -125,6 +125,9 @@ def load_blocks(
     return build_blocks(source.records(), task, "test", source.name, size)
 
 
+HELD_OUT_FILE = "held-out.jsonl"  # beside a model: the rows that training did not see, where no test file was given
+
+
 def save_examples(path: PathLike, examples: Examples, *, label_column: str = "label") -> Path:
     """Write examples as JSON lines, which `load_examples` and every command read."""
     with atomic_writer(path) as stream:

@@ -14,7 +14,8 @@ from unshaken.evaluation import Report, evaluate, merge
 from unshaken.examples import Examples
 from unshaken.smoothing import Smoothing
 from unshaken.substitutions import All, Substitutions, Typos, WordNet
-from unshaken.tasks import TaskData, load_task
+from unshaken.tasks import TaskData, load_task, save_examples
+from unshaken.tasks.load import HELD_OUT_FILE
 from unshaken.tasks.sampling import stratified_split
 from unshaken.training.fine_tuning import MINILM, FineTuned, Plan, fine_tune
 from unshaken.victims import Victim
@@ -30,12 +31,14 @@ class Hardened:
 
     Attributes:
         victim: The hardened model with its tokenizer and reader, as the report measured it.
+        held_out: A file of the rows that training did not see; None if rows to report on were given.
     """
 
     plain: FineTuned
     hardened: FineTuned
     report: Report
     victim: ModelVictim = field(repr=False)
+    held_out: Path | None = None
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()
@@ -74,7 +77,7 @@ def harden(
         model: Folder or hub name; "minilm" is the one of the demo extra. Or a model of transformers, with `tokenizer`.
         data: Training rows, or anything that `load_task` takes or returns: a task, a file, a DataFrame, a data set.
         test: Rows to report on, never trained on; those of `data` if not given, or a fifth of its rows.
-        out: Folder for both models and the report.
+        out: Folder for both models, the report and, if no rows to report on are given, those kept for it.
         tokenizer: Of a model that is not given by name.
         validation: Rows that select the epoch, if any.
         substitutions: What words may be swapped; WordNet (8 synonyms per word) if none is given.
@@ -90,17 +93,18 @@ def harden(
         >>> found.report.save("out/hardened/report.html")
         >>> found.model, found.tokenizer
     """
-    train, test = _rows(data, test, seed)
+    rows = _rows(data, test, seed)
     model = _by_name(model, tokenizer, Path(out))
     out, sets = Path(out), tuple(substitutions) or (WordNet(limit=8),)
     source = sets[0] if len(sets) == 1 else All(sets)
     shared: dict[str, Any] = {
         "model": model or MINILM,
-        "train": train,
+        "train": rows.train,
         "validation": validation,
         "seed": seed,
         "arguments": arguments or {},
         "resume": resume,
+        "label_column": rows.label_column,
     }
     plain = fine_tune(Plan(**shared, out=out / "plain", method="plain"))
     hardened = fine_tune(
@@ -113,6 +117,8 @@ def harden(
             defence=SWAP(substitutions=source, variants=variants),
         )
     )
+    # Only now: a run that is refused must leave the rows of an earlier one alone.
+    held_out = save_examples(out / HELD_OUT_FILE, rows.test, label_column=rows.label_column) if rows.kept else None
     given = arguments or {}
     loading: dict[str, Any] = {
         "max_length": given.get("max_length"),
@@ -124,22 +130,36 @@ def harden(
         PWWS(substitutions=everything, scoring="margin"),
         Genetic(substitutions=everything, population=20, generations=10, seed=seed),
     ]
-    clean = evaluate(victims, {"held out": test}, seed=seed)
-    chosen = {"the attacked sample": test.sample(attacked, seed)}
+    clean = evaluate(victims, {"held out": rows.test}, seed=seed)
+    chosen = {"the attacked sample": rows.test.sample(attacked, seed)}
     robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume)
     report = merge([clean, robust])
     report.save(out / "report.json")
-    return Hardened(plain=plain, hardened=hardened, report=report, victim=victims["hardened"])
+    return Hardened(plain=plain, hardened=hardened, report=report, victim=victims["hardened"], held_out=held_out)
 
 
-def _rows(data: Any, test: Examples | None, seed: int) -> tuple[Examples, Examples]:
-    """What to train on, and what to report on."""
+@dataclass(frozen=True)
+class _Rows:
+    """What to train on, and what to report on.
+
+    Attributes:
+        kept: Nobody gave rows to report on, so they were kept from training and are in no file of the user's.
+    """
+
+    train: Examples
+    test: Examples
+    kept: bool
+    label_column: str = "label"
+
+
+def _rows(data: Any, test: Examples | None, seed: int) -> _Rows:
     if isinstance(data, Examples):
-        return (data, test) if test is not None else stratified_split(data, HELD_OUT, seed)
+        train, kept = (data, test) if test is not None else stratified_split(data, HELD_OUT, seed)
+        return _Rows(train, kept, kept=test is None)
     loaded = data if isinstance(data, TaskData) else load_task(data, seed=seed)
-    if test is None:
-        test = loaded.test if loaded.test is not None else loaded.require("validation")
-    return loaded.require("train"), test
+    given = test if test is not None else loaded.test
+    reported = given if given is not None else loaded.require("validation")
+    return _Rows(loaded.require("train"), reported, kept=given is None, label_column=loaded.task.label_column)
 
 
 def _by_name(model: Any, tokenizer: Any, out: Path) -> str:
