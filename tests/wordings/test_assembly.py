@@ -201,9 +201,31 @@ def test_a_deleted_word_takes_its_blank_along_and_may_close_a_special_token() ->
     assert recipe is None  # one that closes too early is not told apart
 
 
+@pytest.mark.parametrize(
+    ("text", "probe", "is_cut"),
+    [
+        ("a film\x85 and more", "[UNK]", True),  # BERT's normaliser drops the sign
+        ("a plot\x97good, and more", "", True),
+        ("the \x84good one, a wasn\u00b4film, and 好bad好", "[UNK]", True),
+        ("a good\x97plot", None, True),
+        ("a good\x97plot", "", False),  # without the word and its blank, "a" and "plot" would be one word
+        ("a good\x97film", "[UNK]", False),  # the tokens of each word depend on the other
+        ("a ne\x85x york", None, False),  # an added token, once the word is "w"
+        ("a ne\x85film york", None, True),
+    ],
+)
+def test_what_clings_to_one_word_goes_with_it(text: str, probe: str | None, is_cut: bool) -> None:
+    """Long texts often hold one such sign, and would be tokenised whole for every wording."""
+    example = wordings_of((text,), Dictionary(entries=ENTRIES | {"x": ["w"]}), probe)
+    (recipe,) = assert_exact([example], 24, own=with_added("bert"))
+    assert (recipe is not None) == is_cut
+
+
 PARTS = st.one_of(
     st.sampled_from(["good", "Film", "BAD", " ", " ", ", ", "-", "😀", "\u0301", "\u200b", "好", "[SEP]", "n't", "\n"]),
-    st.sampled_from([" good", " film", " bad", "<s>", "'s", ".", "  ", "[", "]", "<", "[it]", "SEP]"]),
+    st.sampled_from(
+        [" good", " film", " bad", "<s>", "'s", ".", "  ", "[", "]", "<", "[it]", "SEP]", "\x85", "\u00b4"]
+    ),
     st.text(max_size=4),
 )
 

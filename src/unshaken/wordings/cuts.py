@@ -172,11 +172,7 @@ def cut(wordings: Wordings, family: Family, added: AddedTokens) -> list[Column] 
         return None
     columns = []
     for column in range(len(wordings.texts)):
-        made = (
-            _at_separators(wordings, column, added.joiners)
-            if family == "separators"
-            else _before_blanks(wordings, column)
-        )
+        made = _at_separators(wordings, column, added) if family == "separators" else _before_blanks(wordings, column)
         if made is None:
             return None
         columns.append(made)
@@ -235,7 +231,7 @@ def _places(wordings: Wordings, column: int) -> Iterator[tuple[int, int, tuple[s
             yield start, end, forms + probe
 
 
-def _at_separators(wordings: Wordings, column: int, joiners: Collection[str]) -> Column | None:
+def _at_separators(wordings: Wordings, column: int, added: AddedTokens) -> Column | None:
     text, end = wordings.texts[column], 0
     fixed, choices, edges = [], [], set()
     for start, next_end, forms in _places(wordings, column):
@@ -244,9 +240,40 @@ def _at_separators(wordings: Wordings, column: int, joiners: Collection[str]) ->
         fixed.append(text[end:start])
         choices.append(forms)
         end = next_end
-    if not all(map(_is_separator, edges)) or not edges.isdisjoint(joiners):
-        return None
-    return Column(tuple(fixed), tuple(choices), text[end:])
+    if not all(map(_is_separator, edges)):
+        return _between_separators(wordings, column, added)
+    return Column(tuple(fixed), tuple(choices), text[end:]) if edges.isdisjoint(added.joiners) else None
+
+
+def _between_separators(wordings: Wordings, column: int, added: AddedTokens) -> Column | None:
+    """The same where something clings to a word, as an invisible sign does: it goes with it, unless it clings to two.
+
+    A long text that was refused for one such sign would be tokenised whole for every wording.
+    """
+    text, end = wordings.texts[column], 0
+    fixed: list[str] = []
+    choices: list[tuple[str, ...]] = []
+    edges = set()
+    for start, word_end, forms in _places(wordings, column):
+        left, right = start, word_end
+        while left > end and not _is_separator(text[left - 1]):
+            left -= 1
+        while right < len(text) and not _is_separator(text[right]):
+            right += 1
+        if choices and left <= end:
+            return None
+        before, after = text[left:start], text[word_end:right]
+        if before or after:
+            if not before and "" in forms:
+                return None  # a deleted word takes its blank along, and what clings to it meets the word before
+            forms = tuple(before + form + after for form in forms)
+            if any(map(added.is_left_open, forms)):
+                return None
+        edges |= {text[max(0, left - 1) : left], text[right : right + 1]}
+        fixed.append(text[end:left])
+        choices.append(forms)
+        end = right
+    return Column(tuple(fixed), tuple(choices), text[end:]) if edges.isdisjoint(added.joiners) else None
 
 
 def _before_blanks(wordings: Wordings, column: int) -> Column | None:
