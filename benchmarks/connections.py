@@ -141,17 +141,18 @@ class Repeated(nn.Module):
         with torch.no_grad():
             for _ in range(self.passes["train" if self.training else "infer"] - 1):
                 self.layer(hidden_states, *args, **kwargs)
-        image: torch.Tensor = self.layer(hidden_states, *args, **kwargs)
-        if not image.requires_grad:
-            return image
-        seen = image.view_as(image)
+        point = hidden_states.view_as(hidden_states)  # of its own: a hook of the layer below would pull again
+        image: torch.Tensor = self.layer(point, *args, **kwargs)
+        if image.requires_grad:
+            seen = image.view_as(image)
 
-        def pull(gradient: torch.Tensor) -> None:
-            for _ in range(self.passes["backward"] - 1):
-                torch.autograd.grad(image, hidden_states, gradient, retain_graph=True)
+            def pull(gradient: torch.Tensor) -> None:
+                for _ in range(self.passes["backward"] - 1):
+                    torch.autograd.grad(image, point, gradient, retain_graph=True)
 
-        seen.register_hook(pull)
-        return seen
+            seen.register_hook(pull)
+            return seen
+        return image
 
 
 def passes_of(model: Any, runner: Runner) -> dict[str, int]:

@@ -95,3 +95,23 @@ def test_training_swaps_the_words_of_the_set_that_is_named(here, unshaken, refus
     assert "holds another run: its substitutions" in refused(
         "train", *others
     )  # what is trained on with other words is another run
+
+
+def test_a_run_that_an_attack_chooses_goes_on_with_the_words_of_that_attack(here, unshaken, refused, tiny):
+    (here / "own.json").write_text('{"good": ["fine"], "bad": ["poor"]}', encoding="utf-8")
+    common = ["reviews.csv", "--model", tiny, "--cpu", "--epochs", 1, "--select-by", "pwws", "--out", here / "run"]
+    code, _, err = unshaken("train", *common, "--substitutions", "dictionary:own.json")
+    assert code == 0, err
+    own = Dictionary.load(here / "own.json").fingerprint
+    record = TrainingRecord.load(here / "run" / "model")
+    assert record.substitutions == ()  # the loss swaps nothing
+    assert record.fingerprints == {own}
+    assert "holds another run: its selected by" in refused("train", *common, "--substitutions", "typos", "--resume")
+
+
+def test_the_reader_of_synonyms_merges_the_words_of_the_set_that_is_named(here, unshaken, tiny):
+    (here / "own.json").write_text('{"good": ["fine"], "bad": ["poor"]}', encoding="utf-8")
+    common = ["reviews.csv", "--model", tiny, "--cpu", "--epochs", 1, "--out", here / "run"]
+    code, _, err = unshaken("train", *common, "--reader", "synonyms", "--substitutions", "dictionary:own.json")
+    assert code == 0, err
+    assert TrainingRecord.load(here / "run" / "model").fingerprints == {Dictionary.load(here / "own.json").fingerprint}

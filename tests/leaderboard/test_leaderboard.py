@@ -33,7 +33,7 @@ from unshaken.leaderboard import (
 )
 from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
-from unshaken.substitutions import WordNet
+from unshaken.substitutions import All, Typos, WordNet
 
 TEXTS = [
     f"{text} {end}"
@@ -114,6 +114,11 @@ def test_an_unseen_dictionary_is_checked_and_not_believed(victims: list[Victim],
     with pytest.raises(UnshakenError, match="training used dictionary itself"):
         score(victims[:1], examples, track, WORD_LIST, name="x", suite_name="mini", recheck=0)
     assert score(victims[:1], examples[:2], track, WordNet(), name="x", suite_name="mini", recheck=0).models
+    with pytest.raises(UnshakenError, match="training used dictionary itself"):  # among others it is the same
+        track.require_fit(record(0), All((WORD_LIST, Typos())))
+    chosen = {"selected_by": {"substitutions": [{"name": "wordnet", "fingerprint": WordNet().fingerprint}]}}
+    with pytest.raises(UnshakenError, match="training used wordnet itself"):  # it chose the checkpoint
+        track.require_fit(replace(record(0), details=chosen), WordNet())
 
 
 def test_a_model_without_its_record_and_a_threat_without_its_set_are_refused(
@@ -126,6 +131,8 @@ def test_a_model_without_its_record_and_a_threat_without_its_set_are_refused(
         score([bare], examples[:2], TRACK, WORD_LIST, name="x", suite_name="mini", recheck=0)
     with pytest.raises(UnshakenError, match="needs --substitutions typos, not dictionary"):
         replace(TRACK, threat="typos").require_fit(record(0), WORD_LIST)
+    with pytest.raises(UnshakenError, match="needs several sources, such as --substitutions wordnet,typos, not dict"):
+        replace(TRACK, threat="all").require_fit(record(0), WORD_LIST)
 
 
 def test_what_cannot_stand_in_an_entry_is_refused_before_anything_is_attacked(

@@ -42,7 +42,9 @@ def train(
     defence: Annotated[str, typer.Option(help="For example rift, swap:variants=4 or ascc+ptwd.")] = "standard",
     substitutions: Annotated[
         str | None,
-        typer.Option(help="What --defence and --select-by swap: wordnet if not given, dictionary:FILE; or several."),
+        typer.Option(
+            help="For --defence, --select-by, --reader synonyms: wordnet if not given, dictionary:FILE, or several."
+        ),
     ] = None,
     smooth: Annotated[
         str | None, typer.Option(help="Smooth the vocabulary over these sets: wordnet:limit=8,dictionary:FILE.")
@@ -135,7 +137,8 @@ def train(
     smoothing = None if smooth is None else parse_smoothing(smooth, hops)
     words = None if substitutions is None else joined_substitutions(substitutions, allow_paths=True)
     method = parse(defence, allow_paths=True, substitutions=words)
-    if not select_by and not any(getattr(part, "substitutions", None) is words for part in method.modules()):
+    merges = "synonyms" in (reader or "")
+    if not (select_by or merges or any(getattr(part, "substitutions", None) is words for part in method.modules())):
         options.refuse(f"{defence} swaps no words, or names its own; leave it out", substitutions=substitutions)
     selection = parse_attacks([select_by], substitutions)[0] if select_by else None
     loaded = load_task(
@@ -178,6 +181,7 @@ def train(
             connection=chosen,
             smoothing=smoothing,
             reader=reader,
+            synonyms=() if words is None or not merges else (words,),
             defence=method,
             selection_attack=selection,
             seed=seed,

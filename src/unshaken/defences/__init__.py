@@ -58,9 +58,10 @@ def parse(spec: str, *, allow_paths: bool = False, substitutions: Substitutions 
     names = re.split(r"\+(?=[A-Za-z_])", spec)  # a plus before a letter: 1e+5 is a number
     parts: list[Defence] = [from_spec("defence", name, DEFENCES, allow_paths=allow_paths) for name in names]
     whole = parts[0] if len(parts) == 1 else Compose(*parts)
-    for part in whole.modules():
-        if getattr(part, "substitutions", substitutions) is None:
-            part.substitutions = substitutions  # type: ignore[assignment]
+    if substitutions is not None:
+        for part in whole.modules():
+            if getattr(part, "substitutions", substitutions) is None:
+                part.substitutions = substitutions  # type: ignore[assignment]
     return whole
 
 

@@ -10,6 +10,7 @@ from unshaken.files import read_json, write_json
 from unshaken.schema import decode, encode
 
 FILE_NAME = "unshaken_training.json"
+SELECTED_BY = "selected_by"  # among the details: the attack that chose the checkpoint, and its sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class TrainingRecord:
         seed: The training seed.
         base_model: What was fine-tuned.
         task: What it was trained on.
-        substitutions: Name and fingerprint of every substitution set that training used.
+        substitutions: Name and fingerprint of every substitution set that the model was trained on or reads by.
         details: Defence, connection, hyperparameters and cost, as plain JSON.
     """
 
@@ -31,6 +32,12 @@ class TrainingRecord:
     task: str
     substitutions: tuple[dict[str, str], ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fingerprints(self) -> set[str]:
+        """Of every substitution set that training used, in its loss or in the choice of its checkpoint."""
+        chosen = self.details.get(SELECTED_BY, {})
+        return {one["fingerprint"] for one in (*self.substitutions, *chosen.get("substitutions", ()))}
 
     def save(self, folder: Path | str) -> Path:
         """Write the record into a model's folder."""

@@ -53,12 +53,15 @@ class Track:
             raise UnshakenError(
                 "the model has no record of its training, so nobody can tell what it has seen; train with unshaken"
             )
-        seen = {known.get("fingerprint") for known in record.substitutions}
-        if self.threat == "unseen" and substitutions.fingerprint in seen:
-            raise UnshakenError(f"training used {substitutions.name} itself; it stands in the track 'known' only")
+        sources = [substitutions, *getattr(substitutions, "sources", ())]
+        used = [one.name for one in sources if one.fingerprint in record.fingerprints]
+        if self.threat == "unseen" and used:
+            raise UnshakenError(f"training used {used[0]} itself; it stands in the track 'known' only")
         wanted = {"typos": "typos", "all": "all"}.get(self.threat, substitutions.name)
         if substitutions.name != wanted:
-            raise UnshakenError(f"the threat {self.threat!r} needs --substitutions {wanted}, not {substitutions.name}")
+            asked = {"all": "several sources, such as --substitutions wordnet,typos"}
+            needs = asked.get(self.threat, f"--substitutions {wanted}")
+            raise UnshakenError(f"the threat {self.threat!r} needs {needs}, not {substitutions.name}")
         return record
 
 

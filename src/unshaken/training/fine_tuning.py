@@ -173,7 +173,7 @@ def _schedule(plan: Plan, parameters: int) -> dict[str, Any]:
 
 def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
     from unshaken.evaluation import TrainingRecord
-    from unshaken.training.record import describe, describe_data, described_sets
+    from unshaken.training.record import describe, describe_data, describe_selection, described_sets
 
     return TrainingRecord(
         method=plan.method,
@@ -187,6 +187,7 @@ def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -
             **({} if plan.reader is None else {"reader": plan.reader}),
             "defence": None if plan.defence is None else describe(plan.defence),
             "facts": {} if plan.defence is None else plan.defence.facts(),
+            **describe_selection(plan.selection_attack),
             **describe_data(plan.train, plan.label_column),
             "steps": steps,
             "seconds": round(seconds, 2),
@@ -309,9 +310,11 @@ def _identity(plan: Plan, base: str) -> dict[str, Any]:
     `base` is the fingerprint of the pretrained weights, configuration and tokenizer. They are what training began with,
     and also the teachers and anchors of the defences, which a resumed run takes from them again.
     """
+    from unshaken.evaluation.training_record import SELECTED_BY
+
     record = _record(plan, {}, 0, 0.0)
     same = {key: record.details[key] for key in ("connection", "defence", "training_data")}
-    same |= {key: record.details[key] for key in ("smoothing", "reader") if key in record.details}
+    same |= {key: record.details[key] for key in ("smoothing", "reader", SELECTED_BY) if key in record.details}
     return {
         "base_model": record.base_model,
         "base_weights": base,

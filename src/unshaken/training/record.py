@@ -7,8 +7,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from unshaken.attacks import Attack
 from unshaken.connections import connection_of
-from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.evaluation.training_record import SELECTED_BY, TrainingRecord
 from unshaken.examples import Examples
 from unshaken.smoothing import Smoothing
 from unshaken.substitutions import Substitutions
@@ -37,6 +38,7 @@ def record_of(trainer: Any) -> TrainingRecord:
         details={
             "connection": None if connection is None else connection.to_dict(),
             "defence": parts,
+            **describe_selection(trainer.selection_attack),
             **(describe_data(data, "label") if isinstance(data, Examples) else {}),
             "steps": trainer.state.global_step,
             "arguments": {key: getattr(trainer.args, key) for key in (*chosen, "max_length")},
@@ -57,6 +59,13 @@ def describe(defence: Any) -> list[dict[str, Any]]:
             )
         described.append({"name": type(part).__name__, **options})
     return described
+
+
+def describe_selection(attack: Attack | None) -> dict[str, Any]:
+    """The attack that chooses the checkpoint, and what it swaps; nothing where the loss chooses."""
+    if attack is None:
+        return {}
+    return {SELECTED_BY: {"attack": attack.settings(), "substitutions": list(described_sets(known_sets(attack)))}}
 
 
 def describe_data(train: Examples, label_column: str) -> dict[str, Any]:
