@@ -21,7 +21,7 @@ def attention_for_any_shape(device: torch.device) -> Iterator[None]:
 
 
 # Whose classifiers of transformers do nothing with a mask but hand it to their layers, which take one that is made.
-TAKE_MADE_MASKS = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+TAKE_MADE_MASKS = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 
 
 def with_mask_made_once(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
@@ -50,4 +50,10 @@ def _takes_made_masks(model: nn.Module) -> bool:
         and not getattr(config, "is_decoder", False)
         and type(model).__module__.startswith("transformers.models.")  # and no class that reads the mask itself
         and type(model).__name__.endswith("ForSequenceClassification")
+        and not any(_is_watched(part) for part in (model, model.base_model))
     )
+
+
+def _is_watched(module: Any) -> bool:
+    """Whether somebody's hook looks at what the module is given, who would find another mask."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)

@@ -127,3 +127,13 @@ def test_a_class_is_made_for_a_name_that_was_never_asked_for() -> None:
     for name in ("BertModel", "ConnectedNothing"):
         with pytest.raises(AttributeError, match=name):
             auto.__getattr__(name)
+
+
+def test_registering_again_is_no_error() -> None:
+    """As a reload or a second copy of the library does it."""
+    auto.register()
+    config_class = auto.connected_config_class(transformers.BertConfig)
+    for _ in range(2):
+        auto.register_models.cache_clear()
+        auto.register_models(config_class)
+    assert transformers.AutoModel._model_mapping[config_class] is auto.connected_class(transformers.BertModel)

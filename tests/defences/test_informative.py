@@ -17,8 +17,10 @@ from tiny import gradients, ready, run, tiny_model, tiny_step
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
-from unshaken.defences import InformativeTerm
+from unshaken.defences import InformativeTerm, Standard
 from unshaken.defences.features import choose_feature
+from unshaken.embedded import minilm_path
+from unshaken.errors import UnshakenError
 
 
 def literal(term: InformativeTerm, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
@@ -224,3 +226,54 @@ def test_a_hub_that_shows_nothing_has_no_note(tmp_path: Path, monkeypatch: pytes
         model.config._name_or_path = "nobody/shows-this"
         assert choose_feature(model.base_model)[0] == "pooled"
         hub.shutdown()
+
+
+def test_a_random_pooler_is_warned_of(tmp_path: Path) -> None:
+    model = saved(tmp_path, without="pooler")
+    with pytest.warns(UserWarning, match="weights were not in the checkpoint"):
+        ready(InformativeTerm(on="clean", feature="pooled"), model)
+    ready(InformativeTerm(on="clean", feature="pooled"), tiny_model())  # no checkpoint at all: a test, or from scratch
+
+
+def test_minilm_is_read_by_its_mean() -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(minilm_path())
+    assert ready(InformativeTerm(on="clean"), model).chosen == "mean"
+
+
+def test_the_teacher_stays_frozen_and_without_dropout() -> None:
+    model = tiny_model(dropout=0.5)
+    term = ready(InformativeTerm(on="clean"), model)
+    term.train()
+    assert not any(module.training for module in term.teacher.modules())
+    run(term, tiny_step(model))
+    assert all(parameter.grad is None for parameter in term.teacher.parameters())
+    assert all(parameter.grad is not None for parameter in term.student_projections.parameters())
+    assert all(parameter.grad is not None for parameter in term.teacher_projections.parameters())
+
+
+def test_it_stands_beside_any_defence_that_makes_its_pass() -> None:
+    model = tiny_model(dropout=0.0)
+    alone, _ = run(ready(InformativeTerm(on="clean"), model), tiny_step(model))
+    assert set(alone) == {"task", "informative"}
+    beside, _ = run(ready(Standard() + InformativeTerm(on="clean"), model), tiny_step(model))
+    assert set(beside) == set(alone)
+    with pytest.raises(UnshakenError, match="reads the adversarial pass, but Standard has clean"):
+        Standard() + InformativeTerm()
+
+
+def test_bad_input() -> None:
+    model = tiny_model()
+    with pytest.raises(UnshakenError, match="no teacher"):
+        InformativeTerm(on="clean").loss(tiny_step(model))
+    one = tiny_model(num_labels=1)
+    with pytest.raises(UnshakenError, match="conditional=False"):
+        ready(InformativeTerm(on="clean"), one).loss(tiny_step(one, regression=True))
+    with pytest.raises(UnshakenError, match="no pooler"):
+        ready(InformativeTerm(feature="pooled"), tiny_model("roberta"))
+    with pytest.raises(UnshakenError, match="no base_model"):
+        InformativeTerm().setup(nn.Linear(2, 2), num_labels=2)
+    with pytest.raises(UnshakenError, match="adversarial pass"):
+        ready(InformativeTerm(), model).loss(tiny_step(model))
+    for options in ({"direction": "x"}, {"on": "x"}, {"feature": "x"}):
+        with pytest.raises(UnshakenError, match="it is one of"):
+            InformativeTerm(**options)

@@ -440,12 +440,31 @@ def test_a_mask_is_left_alone_where_a_model_may_do_more_with_it() -> None:
         "no model of transformers": nn.Linear(2, 2),
     }
     models["of other kernels"].set_attn_implementation("eager")
+    models["watched by a hook"] = tiny("Bert")
+    models["watched by a hook"].base_model.register_forward_pre_hook(lambda _module, _inputs: None)
     for why, model in models.items():
         assert with_mask_made_once(model, inputs)["attention_mask"] is inputs["attention_mask"], why
     made = {**inputs, "attention_mask": torch.zeros(3, 1, 10, 10)}
     known = tiny("Bert")
     assert with_mask_made_once(known, made)["attention_mask"] is made["attention_mask"]
     assert set(with_mask_made_once(known, {"input_ids": inputs["input_ids"]})) == {"input_ids"}
+
+
+@pytest.mark.parametrize("space", ["embedding_output", "word"])
+def test_a_hook_of_somebody_else_works_once_in_every_pass_of_a_search(space: Any) -> None:
+    model, (inputs, hull) = tiny("Bert"), small_hull()
+    place = model.base_model.embeddings if space == "embedding_output" else model.get_input_embeddings()
+    place.register_forward_hook(lambda _module, _inputs, output: 1.5 * output)
+    seen: list[Tensor] = []
+
+    def gain(found: Tensor) -> Tensor:
+        seen.append(found.detach())
+        return found[:, 0]
+
+    search = HullSearch(steps=4, learning_rate=0.0, space=space)
+    search(model, hull, torch.zeros(2, 3), lambda: model(**inputs).logits, gain, area=30)
+    assert all(torch.equal(logits, seen[0]) for logits in seen[1:])
+    assert len(seen) == 4
 
 
 def test_first_guess_is_the_centre_or_the_text() -> None:

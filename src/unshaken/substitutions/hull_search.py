@@ -76,7 +76,8 @@ class HullMixer:
                     with torch.no_grad():
                         fixed.candidates = _as_multiplied(self._embed(hull, rows, args, kwargs))
                 candidates, output = fixed.candidates, output.detach()
-                fixed.text = None if module.training else output  # dropout draws it anew each time
+                # Dropout draws it anew each time, and another's hook, which has run by now, would run on it again.
+                fixed.text = None if module.training or len(module._forward_hooks) > 1 else output
             mixed = torch.bmm(hull.at_tokens(weights).to(candidates.dtype)[:, None], candidates).squeeze(1)
             return output.index_put((rows, hull.columns), mixed.to(output.dtype))
 

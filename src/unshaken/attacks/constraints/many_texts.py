@@ -16,7 +16,7 @@ from unshaken.wordings import Windows
 if TYPE_CHECKING:
     from unshaken.attacks.constraints.similarity import SentenceSimilarity
 
-NEAR = 0.004  # of cosines; half precision moves one by a tenth of that
+NEAR = 0.004  # of cosines; half precision moves one of MiniLM's by about a tenth of that
 
 
 class Compared(NamedTuple):
@@ -75,7 +75,8 @@ class ManySimilarities:
             compared = self._with_threshold(changed)
             cosines = self._cosines(column, compared, *parts)
             if self.encoder.is_rough:
-                near = ((cosines - self.measure.as_cosines(compared.least)).abs() < NEAR).nonzero()[:, 0]
+                away = (cosines - self.measure.as_cosines(compared.least)).abs() >= NEAR  # false for NaN: measure again
+                near = (~away).nonzero()[:, 0]
                 if len(near):
                     cosines[near] = self._cosines(column, compared.only(near), *parts, exact=True)
             passed[compared.numbers] &= self.measure.of_cosines(cosines) >= compared.least
@@ -108,10 +109,12 @@ class ManySimilarities:
     def _may_be_best(self, owner: Tensor, cosines: Tensor) -> Tensor:
         """Rows so near to the best of their example that rounding might decide between them. (n,) booleans"""
         examples = len(self.cohort.spaces)
-        best = cosines.new_full((examples,), -torch.inf).scatter_reduce(0, owner, cosines, "amax")
-        near = cosines > best[owner] - NEAR
+        lost = cosines.isnan()  # half precision ran over
+        known = cosines.masked_fill(lost, -torch.inf)
+        best = cosines.new_full((examples,), -torch.inf).scatter_reduce(0, owner, known, "amax")
+        near = lost | (cosines > best[owner] - NEAR)
         rivals = owner.new_zeros(examples).index_add(0, owner, near.long())
-        return near & (rivals[owner] > 1)
+        return lost | (near & (rivals[owner] > 1))
 
     def _here(self, owner: Tensor, rows: Tensor, previous: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """On the device of the encoder, which need not be the victim's."""
