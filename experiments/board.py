@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 DICTIONARY = "dictionary:counterfitted_neighbors.json"
@@ -43,6 +43,7 @@ PUBLIC = (("minilm", 100), ("minilm", 101), ("gte-small", 100))
 class Board:
     given: argparse.Namespace
     deadline: float
+    failed: list[str] = field(default_factory=list)
 
     @property
     def out(self) -> Path:
@@ -96,13 +97,14 @@ class Board:
                     *("--out", str(folder), "--device", self.given.device, "--resume"),
                 ],
             )
-        if entry.is_file():
-            self.run("submit", ["leaderboard", "submit", str(folder / "entry.json"), "board"])
+            if entry.is_file():
+                self.run(f"{folder.name}-submit", ["leaderboard", "submit", str(folder / "entry.json"), "board"])
 
     def run(self, name: str, command: list[str]) -> None:
         """One command of unshaken in OUT, told in a line; its own words go to OUT/logs."""
         if time.time() > self.deadline:
             print(f"{name}: not begun, the time is over", flush=True)
+            self.failed.append(name)
             return
         logs = self.out / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -110,6 +112,7 @@ class Board:
         with (logs / f"{name}.txt").open("a", encoding="utf-8") as log:
             whole = [sys.executable, "-m", "unshaken", *command]
             status = subprocess.run(whole, cwd=self.out, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+        self.failed.extend([name] if status else [])
         how = "done" if status == 0 else f"exit {status}, see {logs / name}.txt"
         print(f"{name}: {how}, {time.time() - begun:.0f} s", flush=True)
 
@@ -142,6 +145,8 @@ def main() -> None:
         list(pool.map(lambda one: board.train(*one), trainings))
         list(pool.map(lambda one: board.score(*one), entries))
     board.run("build", ["leaderboard", "build", "board", "--out", "board.html"])
+    if board.failed:
+        sys.exit(f"{len(board.failed)} commands have failed or were not begun; the same command goes on")
 
 
 if __name__ == "__main__":

@@ -181,8 +181,8 @@ def attacks_compared() -> str:
     return caption(about) + grid([*heading, "one by one", "speed-up"], rows)
 
 
-def connections_bars() -> str:
-    found = load("gpu/connections_bars.json")
+def connections_bars(name: str) -> str:
+    found = load(name)
     rows = [
         [
             f"{row['batch']}, {'bf16' if row['bf16'] else 'float32'}",
@@ -192,6 +192,7 @@ def connections_bars() -> str:
             number(row["milliseconds"], 1),
         ]
         for row in found["rows"]
+        if name.startswith("gpu/") or "captured" not in row["model"]  # a CPU captures nothing
     ]
     return caption(found["about"]) + grid(["batch", "what", "model", "ratio to plain", "milliseconds"], rows)
 
@@ -292,7 +293,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "connections-gradients": compared_gradients,
     "connections-cpu-gte": lambda: connections("cpu/connections-gte.json"),
     "connections-gpu": lambda: connections("gpu/connections.json"),
-    "connections-bars": connections_bars,
+    "connections-bars": lambda: connections_bars("gpu/connections_bars.json"),
+    "connections-bars-cpu": lambda: connections_bars("cpu/connections_bars.json"),
     "connections-gpu-bf16": lambda: connections("gpu/connections_bf16_256.json"),
     "defences-cpu": lambda: defences("cpu/defences.json"),
     "defences-gpu": lambda: defences("gpu/defences.json"),

@@ -436,15 +436,15 @@ def collect(folders: list[str]) -> None:
         known = dict(kept(file))
         replaced = []
         for key in sorted(keys & outcomes.keys()):  # the fuller of two
-            if key not in known or len(known[key].measured) <= len(outcomes[key].measured):
-                replaced += [known[key].line()] if key in known and known[key] != outcomes[key] else []
+            if key not in known or len(known[key].measured) < len(outcomes[key].measured):
+                replaced += [known[key].line()] if key in known else []
                 known[key] = outcomes[key]
+        if replaced:  # first, so that a run that is stopped here has lost nothing
+            with (HERE / "earlier" / file).open("a", encoding="utf-8") as earlier:
+                earlier.writelines(line + "\n" for line in replaced)
         lines = sorted(outcome.line() for outcome in known.values())
         if keys & outcomes.keys():  # other files stay as they were written
             (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        if replaced:
-            with (HERE / "earlier" / file).open("a", encoding="utf-8") as earlier:
-                earlier.writelines(line + "\n" for line in replaced)
         print(f"{file}: {len(keys & known.keys())} of {len(keys)} planned runs")
 
 
