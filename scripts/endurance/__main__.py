@@ -59,6 +59,7 @@ def main() -> None:
     counts = counted(arguments.out)
     if arguments.record:
         record(arguments.record, counts)
+        counts = written(arguments.record)
     print(table(counts))
     sys.exit(has_fault(counts))
 

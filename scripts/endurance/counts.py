@@ -62,9 +62,14 @@ def written(page: Path) -> Counts:
 
 
 def together(before: Counts, counts: Counts) -> Counts:
-    """New rows stand for older ones of their kind if they are as many trials; fewer go on where those stopped."""
+    """New rows stand for older ones of their kind if they are as many trials; fewer go on where those stopped.
+
+    Of two rows of one day and commit each number is the larger one: trials that are counted twice are not added up,
+    and no fault is lost.
+    """
     had, has = done(before), done(counts)
-    return {row: found for row, found in before.items() if has[row[0]] < had[row[0]]} | counts
+    kept = {row: found for row, found in before.items() if has[row[0]] < had[row[0]]}
+    return kept | {row: kept.get(row, Counter()) | found for row, found in counts.items()}
 
 
 def record(page: Path, counts: Counts) -> None:

@@ -75,6 +75,13 @@ def test_fewer_trials_stand_beside_the_rows_they_go_on_from(tmp_path, counts, pa
     assert counts.has_fault(counts.written(page))
 
 
+def test_fewer_trials_of_the_same_day_and_commit_take_nothing_away(tmp_path, counts, page):
+    out = lines(tmp_path / "2", ("kills: scan", "held", 3, "aa"), ("kills: scan", "hang", 1, "aa"))
+    counts.record(page, counts.counted(out))
+    row = next(line for line in page.read_text().splitlines() if "scan" in line)
+    assert row == "| kills: scan | 2026-01-02 | `aa` | 8 | 5 | 0 | 0 | 1 | 2 | 0 |"
+
+
 @pytest.mark.parametrize("fault", ["traceback", "hang", "wrong", "other"])
 def test_one_fault_among_many_is_a_fault(tmp_path, counts, fault):
     good = ("kills: train", "held", 30, "aa"), ("kills: train", "refused", 30, "aa")
