@@ -69,9 +69,14 @@ class Ended:
 
     @property
     def is_refusal(self) -> bool:
-        """One line that begins with `error:` (or typer's box of usage), and no traceback."""
+        """One line that begins with `error:` (or typer's box of usage), and no traceback.
+
+        `reproduce` tells of each training run that failed in its table, and in one line that some are unfinished.
+        """
         lines = [line for line in self.said.splitlines() if line.startswith("error: ")]
-        return self.code == 2 and "Traceback" not in self.said and (len(lines) == 1 or "Usage:" in self.said)
+        is_told = self.code == 1 and "unfinished training runs: " in self.said
+        is_one_line = self.code == 2 and (len(lines) == 1 or "Usage:" in self.said)
+        return "Traceback" not in self.said and (is_told or is_one_line)
 
     @property
     def acts(self) -> bool:
