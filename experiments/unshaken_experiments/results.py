@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from unshaken.errors import UnshakenError
@@ -135,7 +136,7 @@ def _terminal(recipe: Recipe, found: Sequence[Cell]) -> Any:
             Text(cell.method),
             Text(cell.column),
             "" if first is None else f"{mean_of(first[1]):.4g}",
-            Text(cell.why or "") if cell.ours is None else f"{cell.ours:.4g}",
+            Text(shorten(cell.why or "", 40, placeholder="...")) if cell.ours is None else f"{cell.ours:.4g}",
             "" if cell.low is None else f"{cell.low:.1f} to {cell.high:.1f}",
             "" if difference is None else f"{difference:+.1f}",
             "" if cell.gain is None else f"{cell.gain:+.1f}{'*' if cell.significant else ''}",

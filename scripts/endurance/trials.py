@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,6 +113,8 @@ def call(words: list[str], folder: Path, limit: int | None = None) -> Ended:
     if hung:
         process.kill()
         process.join()
+    if limit is not None:
+        time.sleep(0.3)  # what stands between may be a little behind
     said = log.read_text(errors="replace")
     log.unlink()
     return Ended(code=None if hung else process.exitcode, said=said)
@@ -119,6 +124,11 @@ def _limited(words: list[str]) -> None:
     from unshaken.cli import main
 
     limit = int(words[0])
+    # What is said goes through another process: the limit would cut a log as well.
+    through = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    assert through.stdin is not None
+    for stream in (1, 2):
+        os.dup2(through.stdin.fileno(), stream)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     sys.argv = ["unshaken", *words[1:]]
