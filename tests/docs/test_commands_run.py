@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import re
 import shlex
+import signal
 import shutil
 import threading
 import time
@@ -121,6 +122,8 @@ def stop_when_it_answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     import webbrowser
 
     pages: list[str] = []
+    # A shell that runs the tests in its background has it ignored, and nothing would end the server.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def visit(url: str) -> None:
         with urlopen(url, timeout=30) as answer:
