@@ -9,8 +9,8 @@ from __future__ import annotations
 import _thread
 import re
 import shlex
-import signal
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -108,6 +108,8 @@ def smaller(line: str) -> list[str]:
         line.replace("...", "reviews.csv").replace("/shared/", "shared/").replace("doctor minilm", "doctor MODEL")
     )
     more = shlex.split(next((SMALLER[word] for word in words[:2] if word in SMALLER), ""))
+    if "mini" in more:  # a suite that transfers nothing, and says so
+        words = [word for at, word in enumerate(words) if "--public" not in words[max(0, at - 1) : at + 1]]
     if "--block" in words:  # takes all rows
         more = more[2:]
     if "--data" not in words and re.search(r"--task \S*sst2|reproduce", line):
