@@ -119,6 +119,9 @@ def test_an_unseen_dictionary_is_checked_and_not_believed(victims: list[Victim],
     chosen = {"selected_by": {"substitutions": [{"name": "wordnet", "fingerprint": WordNet().fingerprint}]}}
     with pytest.raises(UnshakenError, match="training used wordnet itself"):  # it chose the checkpoint
         track.require_fit(replace(record(0), details=chosen), WordNet())
+    for bent in (None, [], "x", {}, {"substitutions": None}, {"substitutions": ["x", {}, {"fingerprint": []}]}):
+        strange = replace(record(0), substitutions=({"name": "x"},), details={"selected_by": bent})
+        assert track.require_fit(strange, WordNet()) is strange
 
 
 def test_a_model_without_its_record_and_a_threat_without_its_set_are_refused(

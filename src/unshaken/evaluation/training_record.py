@@ -36,8 +36,10 @@ class TrainingRecord:
     @property
     def fingerprints(self) -> set[str]:
         """Of every substitution set that training used, in its loss or in the choice of its checkpoint."""
-        chosen = self.details.get(SELECTED_BY, {})
-        return {one["fingerprint"] for one in (*self.substitutions, *chosen.get("substitutions", ()))}
+        chosen = self.details.get(SELECTED_BY)  # a stranger's file may hold anything here
+        named = chosen.get("substitutions") if isinstance(chosen, dict) else None
+        sets = [*self.substitutions, *(named if isinstance(named, list) else ())]
+        return {str(one.get("fingerprint")) for one in sets if isinstance(one, dict)}
 
     def save(self, folder: Path | str) -> Path:
         """Write the record into a model's folder."""
