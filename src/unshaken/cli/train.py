@@ -29,7 +29,7 @@ def train(
     test: Annotated[Path | None, typer.Option(help="File to report on, for a task of your own.")] = None,
     text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
-    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, chosen by id.")] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, and select by as many (at least 500).")] = None,
     connection: Annotated[
         str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")
     ] = "none",
@@ -124,6 +124,7 @@ def train(
     from unshaken.tasks.load import HELD_OUT_FILE
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
+    from unshaken.training.trainer import SELECTION_EXAMPLES
 
     cpu = options.trains_on_cpu(cpu, device)
     if cuda_graphs:
@@ -162,8 +163,13 @@ def train(
         )
     if not rows.is_regression:
         options.refuse(f"the labels of {task} are classes; leave it out", regression=regression)
+    selecting = loaded.validation
     if limit is not None:
         rows = rows.sample(limit, seed)
+        enough = max(limit, SELECTION_EXAMPLES)
+        if selecting is not None and len(selecting) > enough:  # or 64 rows to train on would wait for 13,000 to select by
+            selecting = selecting.sample(enough, seed)
+            console.print(f"note: {enough:,} of the validation rows select, as --limit is {limit:,}", style="dim")
     if loaded.test is not None:
         shared = leakage(rows, loaded.test)
         if shared.count:
@@ -177,7 +183,7 @@ def train(
             out=out,
             method=name,
             train=rows,
-            validation=loaded.validation,
+            validation=selecting,
             connection=chosen,
             smoothing=smoothing,
             reader=reader,

@@ -43,6 +43,7 @@ from unshaken.training.sharding import replicated, shard_layers
 from unshaken.training.splits import read_splits
 
 DEFENCE_FILE = "defence.safetensors"
+SELECTION_EXAMPLES = 500  # a tenth of them would choose by luck: its standard error is 7 points
 
 
 class RobustTrainer(SafeTrainer):
@@ -79,7 +80,7 @@ class RobustTrainer(SafeTrainer):
         data_collator: Callable[[Any], dict[str, Any]] | None = None,
         compute_metrics: Callable[[Any], dict[str, float]] | None = None,
         selection_attack: Attack | str | None = None,
-        selection_examples: int = 500,  # a tenth of them would choose by luck: its standard error is 7 points
+        selection_examples: int = SELECTION_EXAMPLES,
         reader: Readers | None = None,
         **kwargs: Any,
     ) -> None:
