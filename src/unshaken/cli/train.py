@@ -29,7 +29,9 @@ def train(
     test: Annotated[Path | None, typer.Option(help="File to report on, for a task of your own.")] = None,
     text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
-    limit: Annotated[int | None, typer.Option(min=2, help="Train on this many examples, and select by as many (at least 500).")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=2, help="Train on this many examples; select by as many, or 500.")
+    ] = None,
     connection: Annotated[
         str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")
     ] = "none",
@@ -167,7 +169,7 @@ def train(
     if limit is not None:
         rows = rows.sample(limit, seed)
         enough = max(limit, SELECTION_EXAMPLES)
-        if selecting is not None and len(selecting) > enough:  # or 64 rows to train on would wait for 13,000 to select by
+        if selecting is not None and len(selecting) > enough:  # or 64 rows would wait for 13,000 to select by
             selecting = selecting.sample(enough, seed)
             console.print(f"note: {enough:,} of the validation rows select, as --limit is {limit:,}", style="dim")
     if loaded.test is not None:

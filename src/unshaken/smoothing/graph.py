@@ -84,11 +84,13 @@ class WordGraph:
         rows, columns = self.edges
         size = len(self.words)
         degree = torch.bincount(rows, minlength=size)
-        mean = torch.sparse_coo_tensor(self.edges, 1 / degree[rows].double(), (size, size), check_invariants=False)
-        power = mean.coalesce()
+        with warnings.catch_warnings():  # torch 2.11 warns even of checks that were declined
+            warnings.filterwarnings("ignore", "Sparse invariant checks")
+            mean = torch.sparse_coo_tensor(self.edges, 1 / degree[rows].double(), (size, size), check_invariants=False)
+            power = mean.coalesce()
         for _ in range(hops - 1):
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Sparse CSR tensor support")  # what torch multiplies by inside
+                warnings.filterwarnings("ignore", "Sparse (CSR tensor support|invariant checks)")  # of torch's inside
                 power = torch.sparse.mm(power, mean).coalesce()
             if power._nnz() > LARGEST:
                 raise UnshakenError(
