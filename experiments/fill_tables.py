@@ -13,6 +13,7 @@ import json
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import attack_costs
 import baselines
 import results
 from defence_table import table as trial_table
+from unshaken.leaderboard import Entry, rank, read_entries
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -278,7 +280,37 @@ def readers_speed() -> str:
     return f"{where}\n\n{speed}\n\n{' '.join([told, *mended])}"
 
 
+def board() -> str:
+    """Our own entries as `unshaken leaderboard` ranks them, a table per track, with what its checks found in them."""
+    heading = ["Rank", "Method", "Worst case", "Clean", "Seeds", "Flags raised, and in how many models"]
+    tables = []
+    for ranking in rank(read_entries(HERE / "board")).values():
+        entry = ranking[0].entry
+        rows = [
+            [
+                f"{one.rank}{' (tied)' if one.tied else ''}",
+                one.entry.name,
+                str(one.worst),
+                str(one.clean),
+                str(len(one.entry.models)),
+                raised(one.entry),
+            ]
+            for one in ranking
+        ]
+        about = (
+            f"**{entry.track}**, {entry.suite} suite, {len(entry.ids)} examples, majority {100 * entry.majority:.1f}"
+        )
+        tables.append(f"{about}\n\n{grid(heading, rows)}")
+    return "\n\n".join(tables)
+
+
+def raised(entry: Entry) -> str:
+    counts = Counter(flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "raised")
+    return ", ".join(f"{flag} ({count})" for flag, count in sorted(counts.items())) or "none"
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "board": board,
     "readers-speed": readers_speed,
     "descent-watched": descent_watched,
     "trial": lambda: trial(MAIN),
