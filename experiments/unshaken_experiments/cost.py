@@ -10,7 +10,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.outlook import queries_to_the_end
-from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_cost, training_rows
+from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_rows
 from unshaken_experiments.runs import Measure, Run, Settings
 from unshaken_experiments.schedule import Job
 from unshaken_experiments.work import Workspace
@@ -93,6 +93,7 @@ def cost_factors(settings: Settings, layers: int) -> tuple[float, float]:
     A connected layer's share of a step: a descent evaluates and differentiates it once a step, Anderson evaluates it
     once a step, and one pass more carries the gradient (a forward and twice that backward).
     """
+    from unshaken.defences import training_cost
     from unshaken.solvers import GradientDescent
 
     connection, defence = parse_parts(settings)

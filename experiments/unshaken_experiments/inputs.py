@@ -78,13 +78,6 @@ def pupil_of(defence: Any) -> Any:
     return next((part for part in defence.modules() if isinstance(part, PlainTeacher)), None)
 
 
-def training_cost(defence: Any) -> float:
-    """Of a run, in plain trainings; a teacher is one more."""
-    from unshaken.defences import PLAIN
-
-    return float(defence.passes().cost + (0 if pupil_of(defence) is None else PLAIN.cost))
-
-
 def plain(settings: Settings) -> Settings:
     """The same rows and schedule without anything that hardens: what a teacher is trained with."""
     defaults: dict[str, Any] = {name: SETTINGS[name].default for name in HARDENING}

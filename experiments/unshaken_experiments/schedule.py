@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken_experiments.inputs import parse_parts, training_cost
+from unshaken_experiments.inputs import parse_parts
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Measure, Outcome, Run
 from unshaken_experiments.work import Workspace, execute
@@ -84,6 +84,8 @@ def at_most(measure: Measure, examples: int | None, clean_examples: int | None) 
 
 def expected_cost(run: Run) -> float:
     """Of training, in plain passes over the rows: only the order matters."""
+    from unshaken.defences import training_cost
+
     settings = run.settings
     connection, defence = parse_parts(settings)
     solver_steps = getattr(connection.solver, "steps", 0) if connection is not None and connection.is_implicit else 0

@@ -21,7 +21,6 @@ from unshaken_experiments.inputs import (
     smoothing_of,
     synonyms_of,
     test_rows,
-    training_cost,
     training_rows,
 )
 from unshaken_experiments.runs import OUT_OF_MEMORY, Measure, Measured, Outcome, Run, load_outcome
@@ -175,6 +174,7 @@ def _trained_model(run: Run, workspace: Workspace) -> Path | None:
 def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
     import torch
 
+    from unshaken.defences import training_cost
     from unshaken.evaluation.environment import environment
 
     connection, defence = build(run.settings, workspace.data)

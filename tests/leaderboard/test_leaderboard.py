@@ -16,6 +16,7 @@ from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Exhaustive, Genetic, Victim
 from unshaken.cli import app
+from unshaken.defences import ASCC, PTWD, RIFT, SWAP, FreeLB, PlainTeacher, Standard, training_cost
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
@@ -31,9 +32,11 @@ from unshaken.leaderboard import (
     submit,
     verify,
 )
+from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
 from unshaken.substitutions import All, Typos, WordNet
+from unshaken.training.record import describe, describe_cost
 
 TEXTS = [
     f"{text} {end}"
@@ -45,9 +48,8 @@ TRACK = Track(encoder="tiny", threat="known", task="own")
 
 def record(seed: int, method: str = "plain") -> TrainingRecord:
     known = ({"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint},)
-    return TrainingRecord(
-        method=method, seed=seed, base_model="tiny", task="own", substitutions=known, details={"passes": 1.0}
-    )
+    details = {"defence": describe(SWAP(variants=4)), **describe_cost(SWAP(variants=4))}
+    return TrainingRecord(method=method, seed=seed, base_model="tiny", task="own", substitutions=known, details=details)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +102,7 @@ def test_the_score_is_the_worst_of_what_each_attack_does_alone(
     shares = [model.worst.count("1") / len(examples) for model in entry.models]
     assert entry.share("worst").estimate == pytest.approx(np.mean(shares))
     assert 0 < entry.share("worst").estimate < entry.share("clean").estimate  # the case is a real one
-    assert entry.cost == 1.0
+    assert entry.cost == pytest.approx(SWAP(variants=4).passes().cost, abs=0.01)
 
 
 def test_every_flag_is_told_with_its_verdict(entry: Entry) -> None:
@@ -324,7 +326,8 @@ def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> Non
 
 def test_the_page_shows_and_sorts_without_obeying(browser: Any, tmp_path: Path) -> None:
     evil = "<script>document.title='obeyed'</script>"
-    entries = [made("low", ["1000"] * 3), made(evil, ["1110"] * 3), made("two", ["1111"] * 2)]
+    shares = {"low": "1000", evil: "1110", "two": "1111"}
+    entries = [made(name, [row * 50] * (2 if name == "two" else 3)) for name, row in shares.items()]
     page = build({submit(one, tmp_path): one for one in entries}, tmp_path / "board.html")
     context = browser.new_context(viewport={"width": 390, "height": 800}, offline=True)
     tab = context.new_page()
@@ -334,19 +337,89 @@ def test_the_page_shows_and_sorts_without_obeying(browser: Any, tmp_path: Path) 
     tab.goto(page.as_uri())
     assert tab.title() == "unshaken leaderboard"
 
-    def column(number: int) -> list[str]:
-        return [cell.inner_text() for cell in tab.query_selector_all(f"tbody td:nth-child({number})")]
+    def names() -> list[str]:
+        return [cell.inner_text() for cell in tab.query_selector_all("tr.entry th")]
 
-    assert column(2) == ["two", evil, "low"]  # by worst case; two seeds have no rank
-    assert column(1)[0] == "not ranked"
-    tab.get_by_role("button", name="Worst case").click()
-    assert column(2) == ["low", evil, "two"]
-    tab.get_by_role("button", name="Worst case").click()
-    assert column(2) == ["two", evil, "low"]
+    assert names() == [evil, "low", "two"]  # two seeds have no rank, and come last
+    assert "not ranked" in tab.query_selector_all("tr.entry")[2].inner_text()
+    for title, orders in {
+        "Rank": [["low", evil, "two"], [evil, "low", "two"]],  # what has no value is last either way
+        "Worst case": [["low", evil, "two"], ["two", evil, "low"]],
+    }.items():
+        for order in orders:
+            tab.get_by_role("button", name=title).click()
+            assert names() == order
+    tab.get_by_role("button", name="Worst case").focus()
+    for key, order in (("Enter", ["low", evil, "two"]), ("Space", ["two", evil, "low"])):
+        tab.keyboard.press(key)
+        assert names() == order
+    assert tab.get_attribute("th:has-text('Worst case')", "aria-sort") == "descending"
+    for row in tab.query_selector_all("tbody"):  # the details move with their entry
+        assert row.query_selector("th").inner_text() in (row.query_selector("summary").get_attribute("aria-label"))
     width = tab.evaluate("document.documentElement.scrollWidth")
-    assert width <= 390  # the table scrolls in its own frame
+    assert width <= 390
     assert complaints == []
     context.close()
+
+
+def boxes(tab: Any, selector: str) -> list[dict[str, float]]:
+    return [element.bounding_box() for element in tab.query_selector_all(selector)]
+
+
+def test_the_page_is_laid_out_at_both_widths(browser: Any, tmp_path: Path) -> None:
+    flags = [("miscalibration", "raised", "x"), ("same-substitutions", "raised", "x"), ("few-seeds", "unknown", "x")]
+    entries = []
+    for name, share in (("Smoothed 2 + SWAP, recall 0.5", 0.8), ("plain", 0.1)):
+        one = made(name, rows_of(share, 0))
+        entries.append(replace(one, models=tuple(replace(model, flags=tuple(flags)) for model in one.models)))
+    page = build({submit(one, tmp_path): one for one in entries}, tmp_path / "board.html")
+    tab = browser.new_page(viewport={"width": 1280, "height": 800})
+    tab.goto(page.as_uri())
+    (rank_heading,) = boxes(tab, "th button:text('Rank')")
+    assert rank_heading["height"] < 30  # the sign stands beside the word, on one line
+    (footer,), (frame, *_) = boxes(tab, "footer a"), boxes(tab, "h1")
+    assert abs(footer["x"] - frame["x"]) < 120  # "Made by" stands before the link
+    assert tab.evaluate("getComputedStyle(document.querySelector('footer')).maxWidth") == tab.evaluate(
+        "getComputedStyle(document.querySelector('main')).maxWidth"
+    )
+    (frame,) = boxes(tab, ".scroll")
+    assert all(box["x"] + box["width"] <= frame["x"] + frame["width"] for box in boxes(tab, "tr.entry td"))
+    tab.set_viewport_size({"width": 390, "height": 800})
+    for entry_box in boxes(tab, "tr.entry"):
+        assert entry_box["height"] < 320  # eight short lines, no empty room
+    for cell in boxes(tab, "tr.entry > *"):
+        assert cell["x"] + cell["width"] <= 390
+        assert cell["height"] < 70
+    assert [box["width"] > 0 for box in boxes(tab, "thead button")] == [True] * 8  # to sort by, on a phone too
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    "defence", [Standard(), FreeLB(steps=4), SWAP(variants=1), RIFT(), ASCC() + PTWD(), SWAP() + PlainTeacher()]
+)
+def test_the_cost_is_told_by_the_record_and_by_records_before_they_had_it(defence: Any) -> None:
+    told = describe_cost(defence)
+    assert told["passes"] == pytest.approx(training_cost(defence), abs=0.01)
+    with_it = replace(record(0), details={"defence": describe(defence), **told})
+    before = replace(record(0), details={"defence": describe(defence)})
+    assert cost_of(with_it) == told["passes"]
+    assert cost_of(before) == pytest.approx(told["passes"], abs=0.01)
+
+
+def test_a_cost_that_nobody_can_know_is_not_told() -> None:
+    for strange in (None, [], "x", ["x"], [{}], [{"name": "Mine"}], [{"name": "FreeLB", "steps": "x"}], [{"name": []}]):
+        assert cost_of(replace(record(0), details={"defence": strange, "passes": "three"})) is None
+    for passes in (True, -1, float("nan"), float("inf")):
+        assert cost_of(replace(record(0), details={"passes": passes})) is None
+
+
+def test_a_defence_that_does_not_count_its_passes_has_a_record(tmp_path: Path) -> None:
+    class Mine(Standard):
+        def passes(self) -> Any:
+            raise NotImplementedError
+
+    assert describe_cost(Mine()) == {}
+    assert describe_cost(None) == {"passes": 1.0}
 
 
 def run(*words: Any, code: int = 0) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from unshaken.defences.ascc import ASCC
 from unshaken.defences.base import PLAIN, Compose, Defence, Passes, Regulariser, Step
+from unshaken.defences.cost import training_cost
 from unshaken.defences.creat import CreAT
 from unshaken.defences.freelb import FreeLB
 from unshaken.defences.infobert import InfoBERT
@@ -90,4 +91,5 @@ __all__ = [
     "Step",
     "parse",
     "release",
+    "training_cost",
 ]

@@ -1,18 +1,17 @@
 "use strict";
 for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => {
-    const heading = button.closest("th"), table = button.closest("table"), body = table.tBodies[0];
+    const heading = button.closest("th"), table = button.closest("table");
     const column = [...heading.parentElement.children].indexOf(heading);
-    const down = heading.getAttribute("aria-sort") === "ascending";
+    const sign = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;
     for (const other of heading.parentElement.children) other.removeAttribute("aria-sort");
-    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const value = (row) => row.cells[column].dataset.value ?? "";
+    heading.setAttribute("aria-sort", sign < 0 ? "descending" : "ascending");
+    const value = (entry) => entry.rows[0].cells[column].dataset.value;
     const compare = (one, other) => {
       const [a, b] = [value(one), value(other)];
-      const numbers = a !== "" && b !== "" && !isNaN(a) && !isNaN(b);
-      return numbers ? a - b : a.localeCompare(b);
+      if (a === "" || b === "") return (a === "") - (b === ""); // what is not told comes last either way
+      return sign * (isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b);
     };
-    const rows = [...body.rows].sort(compare);
-    body.append(...(down ? rows.reverse() : rows));
+    table.append(...[...table.tBodies].sort(compare)); // an entry is a body of its own: its row and its details
   });
 }

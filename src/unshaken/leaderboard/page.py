@@ -8,6 +8,7 @@ from typing import Any
 
 from unshaken.evaluation.flags import FLAGS
 from unshaken.files import write_text
+from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import Entry
 from unshaken.leaderboard.ranking import SEEDS_TO_BE_RANKED, Ranked, rank
 from unshaken.leaderboard.tracks import SUITES, THREATS
@@ -37,24 +38,26 @@ def _table(key: tuple[str, ...], ranking: Sequence[Ranked]) -> dict[str, Any]:
         "examples": len(ranking[0].entry.ids),
         "substitutions": f"{ranking[0].entry.substitutions.get('name', '')} ({key[3][:8]})",
         "majority": f"{100 * ranking[0].entry.majority:.1f}",
-        "rows": [_row(one) for one in ranking],
+        "rows": [_row(one) for one in sorted(ranking, key=lambda one: one.rank or len(ranking) + 1)],
     }
 
 
 def _row(one: Ranked) -> dict[str, Any]:
     entry = one.entry
+    cost = cost_of(entry.models[0].record) if entry.cost is None else entry.cost
     raised = sorted({flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "raised"})
     unknown = sorted({flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "unknown"})
     return {
-        "rank": "" if one.rank is None else f"{one.rank}{' (tied)' if one.tied else ''}",
-        "place": 10**6 if one.rank is None else one.rank,
+        "rank": one.rank,
+        "tied": one.tied,
+        "place": "" if one.rank is None else one.rank,
         "name": entry.name,
         "clean": str(one.clean),
         "worst": str(one.worst),
         "worst_value": one.worst.estimate,
         "clean_value": one.clean.estimate,
         "seeds": len(entry.models),
-        "cost": "" if entry.cost is None else f"{entry.cost:.1f}",
+        "cost": "" if cost is None else f"{cost:.1f}",
         "raised": raised,
         "unknown": unknown,
         "breaks": one.breaks,

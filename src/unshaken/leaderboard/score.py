@@ -12,6 +12,7 @@ from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.results import Evaluation
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
+from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import Entry, Scored, require_seeds_of_one_method
 from unshaken.leaderboard.tracks import Track, suite
 from unshaken.substitutions import Substitutions
@@ -73,7 +74,6 @@ def score(
                 flags=own,
             )
         )
-    cost = models[0].record.details.get("passes")
     return Entry(
         name=name,
         track=track,
@@ -83,7 +83,7 @@ def score(
         substitutions={"name": substitutions.name, "fingerprint": substitutions.fingerprint},
         majority=examples.majority_baseline,
         models=tuple(models),
-        cost=float(cost) if isinstance(cost, int | float) else None,
+        cost=cost_of(records[0]),
         code=environment()["code"],
         created=now(),
         recipe=recipe,

@@ -173,7 +173,7 @@ def _schedule(plan: Plan, parameters: int) -> dict[str, Any]:
 
 def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
     from unshaken.evaluation import TrainingRecord
-    from unshaken.training.record import describe, describe_data, describe_selection, described_sets
+    from unshaken.training.record import describe, describe_cost, describe_data, describe_selection, described_sets
 
     return TrainingRecord(
         method=plan.method,
@@ -186,6 +186,7 @@ def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -
             **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
             **({} if plan.reader is None else {"reader": plan.reader}),
             "defence": None if plan.defence is None else describe(plan.defence),
+            **describe_cost(plan.defence),
             "facts": {} if plan.defence is None else plan.defence.facts(),
             **describe_selection(plan.selection_attack),
             **describe_data(plan.train, plan.label_column),

@@ -9,6 +9,7 @@ from typing import Any
 
 from unshaken.attacks import Attack
 from unshaken.connections import connection_of
+from unshaken.defences import Defence, Standard, training_cost
 from unshaken.evaluation.training_record import SELECTED_BY, TrainingRecord
 from unshaken.examples import Examples
 from unshaken.smoothing import Smoothing
@@ -38,6 +39,7 @@ def record_of(trainer: Any) -> TrainingRecord:
         details={
             "connection": None if connection is None else connection.to_dict(),
             "defence": parts,
+            **describe_cost(trainer.defence),
             **describe_selection(trainer.selection_attack),
             **(describe_data(data, "label") if isinstance(data, Examples) else {}),
             "steps": trainer.state.global_step,
@@ -59,6 +61,14 @@ def describe(defence: Any) -> list[dict[str, Any]]:
             )
         described.append({"name": type(part).__name__, **options})
     return described
+
+
+def describe_cost(defence: Defence | None) -> dict[str, float]:
+    """Training passes relative to plain fine-tuning; nothing where a defence of one's own does not count its passes."""
+    try:
+        return {"passes": round(training_cost(defence or Standard()), 2)}
+    except NotImplementedError:
+        return {}
 
 
 def describe_selection(attack: Attack | None) -> dict[str, Any]:
