@@ -1,0 +1,340 @@
+"""Tables that put several recipes together, or that come from other records than theirs."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .estimates import SEEDS_FOR_A_STAR, Estimate, difference_of, stars
+from .recipe_tables import check_majorities, check_recipe_table, check_told
+from .records import Checkout, Table, plain_lines
+from .shown import Number, Place, check_heading, gain, grid, is_table, plain, tables_in
+
+NEAR = 3  # points of clean accuracy within which two models are compared
+
+
+def only_table(lines: Sequence[str]) -> list[str]:
+    ((_, shown),) = tables_in(lines)
+    return shown
+
+
+def check_index(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """Each claim of the papers, and whether it repeats."""
+    shown = only_table(lines)
+    heading, *rows = grid(shown)
+    check_heading(place, heading, ["claim", "table", "paper", "ours", "encoder", "verdict", "seeds"])
+    expected = [row for name in checkout.recipes for row in claims_of(checkout, name)]
+    shown_claims, claims = [plain(row[0]) for row in rows], [str(row[0]) for row in expected]
+    if shown_claims != claims:
+        place.fail("all", "claims", sorted(set(shown_claims) - set(claims)), sorted(set(claims) - set(shown_claims)))
+        return
+    for row, wanted in zip(rows, expected, strict=True):
+        for column, cell, computed in zip(heading, row, wanted, strict=True):
+            place.cell(wanted[0] or str(wanted[4]), column, plain(cell) if column == "claim" else cell, computed)
+
+
+def claims_of(checkout: Checkout, name: str) -> Iterator[list[Any]]:
+    for claim in checkout.recipes[name].get("claims", []):
+        told = [row for table in checkout.tables[name] if (row := judged(table, claim)) is not None]
+        place = f"[{name}](#{name})"
+        if not told:
+            yield [claim["text"], place, "", "", "", "not run", ""]
+        for number, (paper, *rest) in enumerate(told):
+            yield [*([claim["text"], place, paper] if number == 0 else ["", "", ""]), *rest]
+
+
+def judged(table: Table, claim: Mapping[str, str]) -> list[Any] | None:
+    """Paper's difference, ours, the encoder, the verdict and the seeds; None if the group left its rows out."""
+    method, over, column = claim["method"], claim["over"], claim["column"]
+    if not {method, over} <= set(table.methods) or column not in table.columns:
+        return None
+    found = table.difference(method, column, over)
+    if found is None or found.low is None or found.high is None:
+        return None
+    means = [
+        tuple(np.atleast_1d(rows[row][column])[0] for row in (method, over))
+        for rows in table.recipe.get("paper_numbers", {}).values()
+        if column in rows.get(method, {}) and column in rows.get(over, {})
+    ]
+    paper = means[0][0] - means[0][1] if means else None
+    told = "not printed" if paper is None else [Number(paper, "+.1f")]
+    verdict = "too few seeds"
+    if found.seeds >= SEEDS_FOR_A_STAR:
+        refuted = found.high < 0 or (paper is not None and found.high < paper)
+        verdict = "**repeats**" if found.low > 0 else "**no**" if refuted else "**cannot tell**"
+    return [told, gain(found, False), table.title, verdict, str(found.seeds)]
+
+
+def check_totals(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    runs = {run: record for group in checkout.groups for run, record in checkout.records(group["file"]).items()}
+    trained = [record["training"] for record in runs.values() if record["training"]]
+    failed = sum(record["error"] is not None for record in runs.values())
+    measured = [one for record in runs.values() for one in record["measured"].values()]
+    hours = [sum(training["seconds"] for training in trained) / 3600, sum(one["seconds"] for one in measured) / 3600]
+    queries = sum((one["queries"] or 0) * len(one["held"]) for one in measured) / 1e6
+    expected = [f"{len(trained)} training runs (", Number(statistics.fmean(one["steps"] for one in trained), ".0f")]
+    expected += [f" steps on average), {failed} runs that ended in an error; ", Number(hours[0]), " h of training and "]
+    expected += [Number(hours[1]), " h of measuring, side by side on one device; about ", Number(queries, ".0f")]
+    place.cell("totals", "all", "\n".join(lines).strip(), [*expected, " million queries."])
+
+
+def check_headline(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """Rows of several recipes; each is looked for in every recipe of the encoder that has all of its columns."""
+    shown = only_table(lines)
+    heading, *rows = grid(shown)
+    columns = heading[2:-1]
+    majorities: dict[str, float | None] = {}
+    for title, name, *cells in rows:
+        sources = [
+            table
+            for tables in checkout.tables.values()
+            for table in tables
+            if table.title == title and plain(name) in table.methods and set(columns) <= set(table.columns)
+            and all(table.value(plain(name), column) for column in columns)
+        ]  # fmt: skip
+        if not sources:
+            place.fail(f"{title}, {name}", "all", "a row", "no run of it")
+            continue
+        values = {column: sources[0].value(plain(name), column) for column in columns}
+        majorities |= {column: sources[0].majority(plain(name), column) for column in columns}
+        for column, cell in zip(columns, cells, strict=False):
+            value = values[column]
+            assert value is not None
+            expected = [
+                Number(value.mean),
+                " [",
+                Number(value.low or 0, ".0f"),
+                ", ",
+                Number(value.high or 0, ".0f"),
+                "]",
+            ]
+            place.cell(f"{title}, {name}", column, cell, expected)
+        place.cell(f"{title}, {name}", "seeds", cells[-1], str(min(value.seeds for value in values.values() if value)))
+    for line in lines:
+        if line.startswith("Always answering"):
+            check_majorities(place, line, majorities)
+
+
+def check_equal_clean(place: Place, lines: Sequence[str], checkout: Checkout, encoder: str) -> None:
+    """Each connection minus the plain model nearest to it in clean accuracy, trained on fewer rows."""
+    by_group = {id(table.group): table for table in checkout.tables["ours-equal-clean"]}
+    table, plain_models = next(
+        (table, by_group[id(table.group)])
+        for name in ("ours-connections-6", "ours-connections-12")
+        for table in checkout.tables[name]
+        if table.group["encoder"] == encoder and id(table.group) in by_group
+    )
+    weaker = {name: row for name, row in plain_models.methods.items() if "rows" in row.get("settings", {})}
+    both = Table(
+        table.recipe, table.name, table.group, table.records, {**table.methods, **weaker}, plain_models.columns
+    )
+    clean = {name: value for name in both.methods if (value := both.value(name, "Clean")) is not None}
+    learned = [name for name in weaker if (clean[name].low or 0) > (both.majority(name, "Clean") or 0)]
+    shown = only_table(lines)
+    heading, *rows = grid(shown)
+    others = [column for column in both.columns if column != "Clean"]
+    check_heading(place, heading, ["connection", "Clean", "plain model", "Clean, minus plain", *others])
+    connections = [name for name in table.methods if name != table.reference and name in clean]
+    if [plain(row[0]) for row in rows] != connections:
+        place.fail("all", "rows", [row[0] for row in rows], connections)
+        return
+    for name, row in zip(connections, rows, strict=True):
+        apart = {other: abs(clean[other].mean - clean[name].mean) for other in learned}
+        nearest = min(apart, key=lambda other: apart[other])
+        is_near = apart[nearest] <= NEAR
+        place.cell(name, "Clean", row[1], [Number(clean[name].mean)])
+        place.cell(name, "plain model", row[2], nearest if is_near else "none so weak")
+        found = {column: both.difference(name, column, nearest) for column in ("Clean", *others)} if is_near else {}
+        starred = stars({column: one for column, one in found.items() if one is not None})
+        for column, cell in zip(("Clean", *others), row[3:], strict=True):
+            place.cell(name, column, cell, gain(found[column], column in starred) if is_near else "")
+
+
+def contrasts() -> dict[str, list[tuple[str, str]]]:
+    """Question -> the pairs of methods whose differences are averaged over beta."""
+
+    def pairs(one: str, other: str) -> list[tuple[str, str]]:
+        def at(name: str, beta: int) -> str:
+            return name if name.startswith("SWAP") else f"{name}, beta {beta}"
+
+        return [(at(one, beta), at(other, beta)) for beta in (1, 2, 4)]
+
+    before = "RIFT, old hull, old teacher"
+    return {
+        "ASCC: the hull": pairs("ASCC", "ASCC, old hull"),
+        "RIFT: the hull, with the old teacher": pairs("RIFT, old teacher", before),
+        "RIFT: the hull, with the teacher": pairs("RIFT", "RIFT, old hull"),
+        "RIFT: the teacher, on the old hull": pairs("RIFT, old hull", before),
+        "RIFT: the teacher, on the hull": pairs("RIFT", "RIFT, old teacher"),
+        "RIFT: both": pairs("RIFT", before),
+        "RIFT minus ASCC": pairs("RIFT", "ASCC"),
+        "SWAP, M 4, minus RIFT as it was": pairs("SWAP, M 4", before),
+        "SWAP, M 4, minus RIFT": pairs("SWAP, M 4", "RIFT"),
+        "SWAP, M 4, minus ASCC": pairs("SWAP, M 4", "ASCC"),
+        "SWAP, M 4, minus SWAP, M 1": [("SWAP, M 4", "SWAP, M 1")],
+    }
+
+
+def check_baselines(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """The compared methods, a table for each encoder, and under it what each mend changes."""
+    table: Table | None = None
+    starts = dict(tables_in(lines))
+    is_first = True
+    for number, line in enumerate(lines):
+        if match := re.match(r"\*\*([^*]+ rows)\*\*$", line):
+            table = next((one for one in checkout.tables["ours-baselines"] if one.title == match[1]), None)
+            is_first = True
+        if table is None:
+            continue
+        here = place.named(f"{table.title}{'' if is_first else ', what each mend changes'}")
+        if number in starts and is_first:
+            check_recipe_table(here, starts[number], table)
+            is_first = False
+        elif number in starts:
+            check_contrasts(here, starts[number], table)
+        elif not is_table(line):
+            check_told(here, line, table)
+
+
+def check_contrasts(place: Place, lines: Sequence[str], table: Table) -> None:
+    heading, *rows = grid(lines)
+    columns = [column for column in table.columns if table.what(column) == "accuracy"]
+    questions = contrasts()
+    check_heading(place, heading, ["", *columns])
+    if [plain(row[0]) for row in rows] != list(questions):
+        place.fail("all", "rows", [row[0] for row in rows], list(questions))
+        return
+    found: dict[tuple[str, str], Estimate] = {}
+    for question, pairs in questions.items():
+        for column in columns:
+            marks = [[table.marks(method, column) for method in pair] for pair in pairs]
+            seeds = sorted(set.intersection(*(set(own) for pair in marks for own in pair)))
+            tables = [np.stack([one[seed] - other[seed] for seed in seeds]) for one, other in marks] if seeds else []
+            one = difference_of([np.mean(tables, axis=0)]) if tables else None
+            if one is not None:
+                found[question, column] = one
+    starred = stars(found)
+    for row in rows:
+        for column, cell in zip(columns, row[1:], strict=True):
+            at = (plain(row[0]), column)
+            place.cell(*at, cell, gain(found.get(at), at in starred))
+
+
+TRIAL_COLUMNS = {
+    "clean": ("clean", "validation", 100), "AdvGLUE": ("clean", "advglue", 100), "PWWS": ("pwws", "accuracy", 100),
+    "Genetic": ("genetic", "accuracy", 100), "Genetic, WordNet": ("genetic-wordnet", "accuracy", 100),
+    "Genetic, typos": ("genetic-typos", "accuracy", 100), "train s": ("train", "seconds", 1),
+    "MiB": ("train", "memory_mib", 1),
+}  # fmt: skip
+
+
+def check_trial(place: Place, lines: Sequence[str], checkout: Checkout, files: str) -> None:
+    """Mean and deviation over seeds of the trial of all defences."""
+    records = [
+        line for file in files.split() for line in plain_lines(checkout.root / "experiments" / "defence_trial" / file)
+    ]
+    shown = only_table(lines)
+    heading, *rows = grid(shown)
+    check_heading(place, heading, ["encoder", "defence", "seeds", *TRIAL_COLUMNS])
+    known = sorted({(line["encoder"], line["defence"]) for line in records})
+    listed = [(row[0], row[1]) for row in rows]
+    if [at for at in known if at in listed] != listed or (place.table != "trial" and listed != known):
+        place.fail("all", "rows", listed, known)
+    for encoder, defence, seeds, *cells in rows:
+        own = [line for line in records if (line["encoder"], line["defence"]) == (encoder, defence)]
+        values: dict[str, dict[int, float]] = {}
+        for column, (stage, key, scale) in TRIAL_COLUMNS.items():
+            values[column] = {line["seed"]: scale * line[key] for line in own if line["stage"] == stage and key in line}
+        place.cell(f"{encoder} {defence}", "seeds", seeds, str(len(values["train s"])))
+        for column, cell in zip(TRIAL_COLUMNS, cells, strict=True):
+            numbers = list(values[column].values())
+            expected: list[Any] = [Number(float(np.mean(numbers)))] if numbers else [""]
+            expected += [" ± ", Number(float(np.std(numbers, ddof=1)))] if len(numbers) > 1 else []
+            place.cell(f"{encoder} {defence}", column, cell, expected)
+
+
+def check_descent(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """What grew in training runs whose every step was watched."""
+    steps: dict[tuple[str, str], list[Any]] = {}
+    for step in plain_lines(checkout.root / "experiments" / "benchmarks" / "gpu" / "nonfinite.jsonl"):
+        steps.setdefault((step["variant"], str(step["seed"])), []).append(step)
+    shown = only_table(lines)
+    heading, *rows = grid(shown)
+    if [(plain(row[0]), row[1]) for row in rows] != list(steps):
+        place.fail("all", "rows", [row[:2] for row in rows], list(steps))
+        return
+    for row, (at, own) in zip(rows, steps.items(), strict=True):
+        largest = max(value for step in own for value in step["largest_z"].values())
+        losses = [step["loss"] for step in own[-16:]]
+        computed = [
+            str(len(own)),
+            "yes" if any(step["lost"] for step in own) else "no",
+            [Number(largest, ".3g")],
+            [Number(max(step["largest_logit"] for step in own), ".2g")],
+            [Number(sum(losses) / len(losses), ".3f")],
+        ]
+        for column, cell, wanted in zip(heading[2:], row[2:], computed, strict=True):
+            place.cell(" ".join(at), column, cell, wanted)
+
+
+def attack_costs(checkout: Checkout) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """(task, attack) -> queries and seconds of an example, in runs of MiniLM without a connection."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for path in sorted((checkout.root / "experiments" / "reproduce").glob("*.jsonl")):
+        for record in plain_lines(path):
+            run = record["run"]
+            if record["error"] or run["encoder"] != "minilm" or run["settings"]["connection"] != "none":
+                continue
+            for name, one in record["measured"].items():
+                words = name.split()
+                if one["queries"] and len(words) == 3:  # task, attack and count: the substitutions of the training
+                    found[words[0], words[1]].append((one["queries"], one["seconds"] / len(one["held"])))
+    return found
+
+
+def check_rates(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """Medians over runs of what an attack takes, and how long that is for many texts on several devices."""
+    shown = only_table(lines)
+    heading, *rows = grid(shown)
+    # Texts go to devices by a hash of each, so that the largest share is more than an equal one; the benchmark has it.
+    path = checkout.root / "experiments" / "benchmarks" / "cpu" / "attack_cost.json"
+    shares = json.loads(path.read_text(encoding="utf-8"))["estimates"][0]
+    check_heading(place, heading[5:], [f"hours for {shares['texts']:,} texts on {shares['devices']}"])
+    costs = attack_costs(checkout)
+    if [(row[0], row[1]) for row in rows] != sorted(costs):
+        place.fail("all", "rows", [row[:2] for row in rows], sorted(costs))
+        return
+    for row in rows:
+        points = np.array(costs[row[0], row[1]])
+        queries, seconds = np.median(points, axis=0)
+        hours = shares["largest_share"] * seconds / 3600
+        computed = [str(len(points)), [Number(queries, ".0f")], [Number(1 / seconds, ".0f")], [Number(hours, ".2f")]]
+        for column, cell, wanted in zip(heading[2:], row[2:], computed, strict=True):
+            place.cell(f"{row[0]} {row[1]}", column, cell, wanted)
+
+
+def check_fits(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """Seconds as a + b * queries, by least squares of the relative errors: the normal equations, written out."""
+    shown = only_table(lines)
+    heading, *rows = grid(shown)
+    by_task: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (task, attack), points in attack_costs(checkout).items():
+        by_task[task] += [] if attack.startswith("hull") else points
+    if [row[0] for row in rows] != sorted(by_task):
+        place.fail("all", "rows", [row[0] for row in rows], sorted(by_task))
+        return
+    for row in rows:
+        queries, seconds = np.array(by_task[row[0]]).T
+        one, many = 1 / seconds, queries / seconds
+        both = np.array([[np.sum(one * one), np.sum(one * many)], [np.sum(one * many), np.sum(many * many)]])
+        fixed, each = np.linalg.solve(both, [np.sum(one), np.sum(many)])
+        missed = 100 * float(np.median(np.abs((fixed + each * queries) / seconds - 1)))
+        computed = [str(len(seconds)), [Number(1e3 * fixed)], [Number(1e6 * each)], [Number(missed, ".0f"), "%"]]
+        for column, cell, wanted in zip(heading[1:], row[1:], computed, strict=True):
+            place.cell(row[0], column, cell, wanted)

@@ -1,0 +1,172 @@
+"""The numbers of the pages are those of the raw records, by code that shares nothing with the code that wrote them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from shell_lines import ROOT
+
+SCRIPT = ROOT / "scripts" / "recompute.py"
+RESULTS, FOUND, WHICH = "docs/results.md", "docs/what-we-found.md", "docs/defences/which.md"
+
+
+@pytest.fixture(scope="module")
+def recompute():
+    sys.path.insert(0, str(SCRIPT.parent))
+    spec = importlib.util.spec_from_file_location("recompute", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(SCRIPT.parent))
+
+
+@pytest.fixture(scope="module")
+def checkout(recompute):
+    return recompute.Checkout(ROOT)
+
+
+def read(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def wrong(recompute, checkout, page, text):
+    findings = recompute.Findings()
+    recompute.check_page(findings, page, text, checkout)
+    return findings.wrong
+
+
+def test_every_number_is_that_of_the_records(recompute, checkout, capsys):
+    status = recompute.main([])
+    told = capsys.readouterr().out
+    assert status == 0, told
+    for page in ("README.md", RESULTS, FOUND, WHICH):
+        filled = "\n".join(line for name, lines in recompute.blocks(read(page)) for line in ["", *lines])
+        expected = recompute.numeric_cells(filled.splitlines()) + len(re.findall("<!--n ", read(page)))
+        checked = int(re.search(rf"{page}: ([\d,]+) cells", told)[1].replace(",", ""))
+        assert checked >= expected > 0
+
+
+def test_it_asks_nothing_of_the_code_that_wrote_the_pages():
+    code = f"import sys, runpy; sys.argv = ['recompute.py', 'README.md']; sys.path.insert(0, {str(SCRIPT.parent)!r})\n"
+    code += f"try: runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
+    code += "except SystemExit as end: status = end.code\n"
+    code += "print(status, sorted(name for name in sys.modules if name.split('.')[0] in "
+    code += "('unshaken', 'unshaken_experiments', 'results', 'fill_tables', 'torch')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def digit(pattern):
+    """Changes the digit that a pattern has in its group, where the page has it first."""
+
+    def change(text):
+        at = re.search(pattern, text).start(1)
+        return text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+
+    return change
+
+
+def other(pattern, text):
+    """Puts something else in the place of a pattern's first match."""
+    return lambda page: re.sub(pattern, text, page, count=1)
+
+
+MEAN = r"\| \d+\.(\d) \[\d+\.\d, \d+\.\d\]"
+PAIR = r"(\| CreAT \|.*\n)(\| R3F \|.*\n)"
+FAULTS = {
+    "a digit of a mean": (RESULTS, digit(MEAN)),
+    "a digit of an interval's low end": (RESULTS, digit(r"\| \d+\.\d \[\d+\.(\d), ")),
+    "a digit of an interval's high end": (RESULTS, digit(r"\| \d+\.\d \[\d+\.\d, \d+\.(\d)\]")),
+    "a digit of the paper's": (RESULTS, digit(r"<br>paper \d+\.(\d)")),
+    "a digit of a cost": (RESULTS, digit(r"\| \d+\.\d\d(\d)(?: \||<br>)")),
+    "a star too many": (RESULTS, other(r"\| (\d+\.\d) \[", r"| \1\\* [")),
+    "a star too few": (RESULTS, other(r"\| (\d+\.\d)\\\* \[", r"| \1 [")),
+    "seeds that are not told": (RESULTS, other(r", \d of 3 seeds", "")),
+    "two rows in each other's place": (RESULTS, other(PAIR, r"\2\1")),
+    "two names in each other's place": (RESULTS, other(r"\| CreAT \|(.*\n)\| R3F \|", r"| R3F |\1| CreAT |")),
+    "a row that is gone": (RESULTS, other(PAIR, r"\1")),
+    "a row twice": (RESULTS, other(PAIR, r"\1\1\2")),
+    "a cell that is gone": (RESULTS, other(r"(\| CreAT \|.*)\|.*\|\n", r"\1|\n")),
+    "a table that is gone": (RESULTS, other(r"\n\|  \|(.*\n\|)+.*\n", "\n")),
+    "a verdict": (RESULTS, other(r"\*\*cannot tell\*\*", "**repeats**")),
+    "a claim that is gone": (RESULTS, other(r"\| IM-BERT is above FreeLB .*\n", "")),
+    "a majority": (RESULTS, digit(r"the most frequent label: SST-2 \d+\.(\d)")),
+    "a count of stars": (RESULTS, digit(r"(\d) of \d+ differences;")),
+    "a count of failures": (RESULTS, digit(r"\(T=5\), (\d) runs: Out")),
+    "seconds of training": (RESULTS, digit(r"(\d) s of training")),
+    "all that was run": (RESULTS, digit(r"(\d) training runs")),
+    "a number in a sentence": (FOUND, digit(r"<!--n [^>]*gain-->[+-]\d+\.(\d)")),
+    "a plain model at equal accuracy": (FOUND, digit(r"\| (\d)000 rows \|")),
+    "a difference at equal accuracy": (FOUND, digit(r"\| 1000 rows \| [+-]\d+\.(\d)")),
+    "a step that was watched": (FOUND, digit(r"\| as it was \| 0 \| \d+ \| no \| \d+(\d) ")),
+    "a deviation": (WHICH, digit(r"± \d+\.(\d)")),
+    "a hull": (WHICH, digit(r"in training, \d(\d)%")),
+    "a difference of a mend": (WHICH, digit(r"\| ASCC: the hull \| [+-]\d+\.(\d)")),
+    "a star of a mend": (WHICH, other(r"(\| ASCC: the hull \| [+-]\d+\.\d) ", r"\1\\* ")),
+    "a rounded interval": ("docs/measured.md", digit(r"\| \d+\.\d \[\d(\d), ")),
+    "a rate": ("docs/how-to/scaling.md", digit(r"\| imdb \| pwws \| .*\.\d(\d) \|")),
+    "a fit": ("docs/how-to/scaling.md", digit(r"\| imdb \| \d+ \| \d+\.(\d) \| \d+\.\d \| \d+% \|")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_page_is_found(recompute, checkout, fault):
+    page, change = FAULTS[fault]
+    changed = change(read(page))
+    assert changed != read(page)
+    assert wrong(recompute, checkout, page, changed)
+
+
+def test_a_wrong_page_is_told_by_place_and_ends_in_status_1(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    changed = digit(MEAN)(read(RESULTS))
+    (tmp_path / RESULTS).write_text(changed, encoding="utf-8")
+    command = [sys.executable, str(SCRIPT), "--root", str(tmp_path), RESULTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    shown, computed = (re.search(MEAN, text)[0].removeprefix("| ") for text in (changed, read(RESULTS)))
+    place = "docs/results.md | im-bert-table-1, MiniLM-L6, 4,000 rows | FreeLB | SST-2"
+    assert f"1 wrong\nwrong: {place}: shown {shown}, computed {computed}\n" in done.stdout
+
+
+def changed_records(tmp_path, file, change):
+    """A copy of the records with one file changed, for the pages as they are."""
+    shutil.copytree(ROOT / "experiments" / "reproduce", tmp_path / "experiments" / "reproduce")
+    for name in ("unshaken_experiments", "defence_trial", "benchmarks"):
+        (tmp_path / "experiments" / name).symlink_to(ROOT / "experiments" / name)
+    path = tmp_path / "experiments" / "reproduce" / file
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    path.write_text("\n".join(json.dumps(record) for record in change(records)), encoding="utf-8")
+    return tmp_path
+
+
+def without_a_seed(records):
+    return [record for record in records if record["run"]["seed"] != 2]
+
+
+def with_a_model_trained_again(records):
+    """One attack met another model than the other attack did: there is no worst case of the two."""
+    for record in records:
+        for key, one in record["measured"].items():
+            one["model"] += "" if "pwws" in key else "again"
+    return records
+
+
+@pytest.mark.parametrize(
+    ("change", "page", "column"),
+    [
+        (without_a_seed, "README.md", "Clean"),
+        (with_a_model_trained_again, "README.md", "Worst, known"),
+    ],
+)
+def test_a_fault_of_the_records_is_found(recompute, tmp_path, change, page, column):
+    root = changed_records(tmp_path, "gte-smoothing.jsonl", change)
+    told = wrong(recompute, recompute.Checkout(root), page, read(page))
+    assert any("gte-smoothing" in line and f"| {column}: shown" in line for line in told)
