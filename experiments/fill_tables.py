@@ -304,6 +304,25 @@ def board() -> str:
     return "\n\n".join(tables)
 
 
+def peak_memory() -> str:
+    """Peak memory of training by commit, before and after a step let go of its passes."""
+    runs = [run for run in lines(HERE / "reproduce" / "gte-baselines.jsonl") if run["training"]]
+    peaks: dict[str, dict[str, list[int]]] = {}
+    for run in runs:
+        method = run["run"]["settings"]["defence"].split(":")[0]
+        commit = run["environment"]["code"]["commit"][:7]
+        peaks.setdefault(commit, {}).setdefault(method, []).append(run["training"]["memory_mib"])
+    shown = [(commit, found) for commit, found in peaks.items() if {"ascc", "rift"} <= set(found)]
+    rows = [
+        [
+            f"`{commit}`",
+            *(f"{min(found[name]):,} to {max(found[name]):,} ({len(found[name])} runs)" for name in ("ascc", "rift")),
+        ]
+        for commit, found in shown
+    ]
+    return grid(["commit", "ASCC, MiB", "RIFT, MiB"], rows)
+
+
 def raised(entry: Entry) -> str:
     counts = Counter(flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "raised")
     return ", ".join(f"{flag} ({count})" for flag, count in sorted(counts.items())) or "none"
@@ -311,6 +330,7 @@ def raised(entry: Entry) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "board": board,
+    "peak-memory": peak_memory,
     "readers-speed": readers_speed,
     "descent-watched": descent_watched,
     "trial": lambda: trial(MAIN),
