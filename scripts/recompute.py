@@ -23,6 +23,7 @@ from typing import Any
 
 from recomputed.other_tables import (
     check_baselines,
+    check_board,
     check_descent,
     check_equal_clean,
     check_fits,
@@ -48,6 +49,7 @@ CHECKS: dict[str, tuple[Any, str]] = {
     "results-ours": (check_sections, "ours"),
     "results-equal-clean-minilm": (check_equal_clean, "minilm"),
     "results-equal-clean-gte": (check_equal_clean, "gte-small"),
+    "board": (check_board, ""),
     "baselines": (check_baselines, ""),
     "trial": (check_trial, "minilm.jsonl gte.jsonl"),
     "trial-all": (check_trial, "minilm.jsonl gte.jsonl"),

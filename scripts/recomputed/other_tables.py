@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .estimates import SEEDS_FOR_A_STAR, Estimate, difference_of, stars
+from .estimates import SEEDS_FOR_A_STAR, Estimate, Marks, difference_of, paired, share_of, stars
 from .recipe_tables import check_majorities, check_recipe_table, check_told
-from .records import Checkout, Table, plain_lines
+from .records import Checkout, Table, marks_of, plain_lines
 from .shown import Number, Place, check_heading, gain, grid, is_table, plain, tables_in
 
 NEAR = 3  # points of clean accuracy within which two models are compared
@@ -281,6 +281,72 @@ def check_descent(place: Place, lines: Sequence[str], checkout: Checkout, _: str
         ]
         for column, cell, wanted in zip(heading[2:], row[2:], computed, strict=True):
             place.cell(" ".join(at), column, cell, wanted)
+
+
+def check_board(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """The leaderboard: worst case over attacks, example by example, and ranks with ties by paired differences."""
+    tracks: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted((checkout.root / "experiments" / "board").glob("*.json")):
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        breaks = path.with_suffix(".breaks.jsonl")
+        broken = {(line["model"], line["example"]) for line in plain_lines(breaks)} if breaks.is_file() else set()
+        track = "/".join(entry["track"][key] for key in ("encoder", "threat", "task"))
+        place_of = (track, entry["suite"], entry["data"], entry["substitutions"].get("fingerprint", ""))
+        tracks[place_of].append({**entry, "worst": worst_cases(entry, broken)})
+    shown = list(tables_in(lines))
+    if len(shown) != len(tracks):
+        place.fail("all", "tables", len(shown), len(tracks))
+        return
+    for (start, table), (at, entries) in zip(shown, sorted(tracks.items()), strict=True):
+        here = place.named(f"board, {at[0]}")
+        about = [f"**{at[0]}**, {at[1]} suite, {len(entries[0]['ids'])} examples, majority "]
+        here.cell("all", "about", lines[start - 2], [*about, Number(100 * entries[0]["majority"])])
+        check_ranking(here, table, entries)
+
+
+def worst_cases(entry: Mapping[str, Any], broken: set[tuple[str, str]]) -> Marks:
+    """Broken by one attack or by a third party is broken; exhaustive search may pass over what is too large for it."""
+    found = {}
+    for seed, model in enumerate(entry["models"]):
+        attacks = {name: marks_of({"held": marks}, None) for name, marks in model["held"].items()}
+        is_broken = np.any([marks == 0 for marks in attacks.values()], axis=0)
+        is_broken |= [(model["fingerprint"], name) in broken for name in entry["ids"]]
+        had_to = [np.isnan(marks) for name, marks in attacks.items() if name != "exhaustive"]
+        found[seed] = np.where(is_broken, 0.0, np.where(np.any(had_to, axis=0), np.nan, 1.0))
+    return found
+
+
+def check_ranking(place: Place, lines: Sequence[str], entries: Sequence[dict[str, Any]]) -> None:
+    heading, *rows = grid(lines)
+    worst = {entry["name"]: estimate for entry in entries if (estimate := share_of([entry["worst"]])) is not None}
+    ordered = sorted(entries, key=lambda entry: (-worst[entry["name"]].mean, entry["name"]))
+    if [plain(row[1]) for row in rows] != [entry["name"] for entry in ordered]:
+        place.fail("all", "order", [row[1] for row in rows], [entry["name"] for entry in ordered])
+        return
+    ranks: list[int] = []
+    for number, entry in enumerate(ordered):
+        leader = ordered[ranks[-1] - 1] if ranks else entry
+        apart = paired([leader["worst"]], [entry["worst"]]) if ranks else None
+        is_tied = apart is not None and (apart.low or 0) <= 0 <= (apart.high or 0)
+        ranks.append(ranks[-1] if is_tied else number + 1)
+    for row, entry, rank in zip(rows, ordered, ranks, strict=True):
+        clean = share_of([{n: marks_of({"held": model["clean"]}, None) for n, model in enumerate(entry["models"])}])
+        flags = Counter(flag for model in entry["models"] for flag, verdict, _ in model["flags"] if verdict == "raised")
+        computed = [
+            f"{rank} (tied)" if ranks.count(rank) > 1 else str(rank),
+            entry["name"],
+            interval(worst[entry["name"]]),
+            interval(clean),
+            str(len(entry["models"])),
+            ", ".join(f"{flag} ({count})" for flag, count in sorted(flags.items())) or "none",
+        ]
+        for column, cell, wanted in zip(heading, row, computed, strict=True):
+            place.cell(entry["name"], column, plain(cell) if column == "Method" else cell, wanted)
+
+
+def interval(one: Estimate | None) -> list[Any]:
+    assert one is not None
+    return [Number(one.mean), " [", Number(one.low or 0), ", ", Number(one.high or 0), "]"]
 
 
 def attack_costs(checkout: Checkout) -> dict[tuple[str, str], list[tuple[float, float]]]:

@@ -14,6 +14,7 @@ from shell_lines import ROOT
 
 SCRIPT = ROOT / "scripts" / "recompute.py"
 RESULTS, FOUND, WHICH = "docs/results.md", "docs/what-we-found.md", "docs/defences/which.md"
+BOARD = "docs/leaderboard.md"
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,10 @@ FAULTS = {
     "a difference of a mend": (WHICH, digit(r"\| ASCC: the hull \| [+-]\d+\.(\d)")),
     "a star of a mend": (WHICH, other(r"(\| ASCC: the hull \| [+-]\d+\.\d) ", r"\1\\* ")),
     "a rounded interval": ("docs/measured.md", digit(r"\| \d+\.\d \[\d(\d), ")),
+    "a worst case": (BOARD, digit(r"\| SWAP \| \d+\.(\d) \[")),
+    "a tie": (BOARD, other(r" \(tied\)", "")),
+    "a rank": (BOARD, digit(r"\n\| (\d) \|")),
+    "a count of flags": (BOARD, digit(r"same-substitutions \((\d)\)")),
     "a rate": ("docs/how-to/scaling.md", digit(r"\| imdb \| pwws \| .*\.\d(\d) \|")),
     "a fit": ("docs/how-to/scaling.md", digit(r"\| imdb \| \d+ \| \d+\.(\d) \| \d+\.\d \| \d+% \|")),
 }
