@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from table import solvers
 from unshaken.connections import Connection, Detached, Implicit, Phantom, Unrolled
 from unshaken.connections.dropout import SharedDropout
 from unshaken.connections.layer import LayerEquation
-from unshaken.solvers import Anderson, FixedPoint, GradientDescent
+from unshaken.solvers import SOLVERS, Anderson, FixedPoint, GradientDescent
 
 BATCH, SEQ, HIDDEN = 2, 3, 2
 
@@ -92,6 +94,24 @@ def test_runge_kutta_of_order_four_is_more_exact_than_euler():
         for order in (2, 4)
     ]
     assert errors[1] < errors[0] / 10
+
+
+@pytest.mark.parametrize("kind", list(SOLVERS.values()), ids=list(SOLVERS))
+@pytest.mark.parametrize("mode", [Implicit(), Phantom(), Unrolled()], ids=lambda mode: mode.name)
+def test_descent_starts_at_the_explicit_step_and_all_others_at_the_input(affine, kind, mode):
+    """Algorithm 1, line 2. A guess that costs nothing is worth more to solvers that take it along."""
+    weight, bias, h = affine
+    starts = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Seen(kind):
+        def __call__(self, g, z0, mask=None):
+            starts.append(z0.detach())
+            return super().__call__(g, z0, mask)
+
+    solve(Connection(form="layer", solver=Seen(), gradient=mode), h, lambda x: x @ weight + bias)
+    explicit = kind is GradientDescent
+    torch.testing.assert_close(starts[0], h + (h @ weight + bias) if explicit else h)
 
 
 def tanh_layer(h: Tensor, weight: Tensor, connection: Connection, form: str) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from unshaken.solvers import Anderson, Broyden, FixedPoint
+from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent
 
 
 def turned(factor: float) -> Tensor:
@@ -15,20 +15,21 @@ def turned(factor: float) -> Tensor:
     return factor * torch.eye(4, dtype=torch.float64).roll(1, 0)
 
 
-def test_a_course_is_the_solve_of_the_same_steps():
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_course_is_the_solve_of_the_same_steps(steps):
     torch.manual_seed(0)
     weight, start = 0.3 * torch.randn(4, 4).double(), torch.randn(2, 4).double()
 
     def g(z: Tensor) -> Tensor:
         return torch.tanh(z @ weight) + start
 
-    course = Anderson(steps=4).course(start)
+    course = Anderson(steps=steps).course(start)
     assert course is not None
     assert course.trusted() is start
-    for _ in range(4):
+    for _ in range(steps):
         course.take(g(course.z))
     with torch.no_grad():
-        torch.testing.assert_close(course.trusted(), Anderson(steps=4)(g, start).z)
+        torch.testing.assert_close(course.trusted(), Anderson(steps=steps)(g, start).z)
 
 
 def test_only_solves_of_a_known_length_can_be_walked():
@@ -49,7 +50,18 @@ def test_a_course_goes_back_to_its_start_where_the_residual_grew_tenfold(factor,
     assert not torch.equal(course.z, offset)
 
 
-@pytest.mark.parametrize("solver", [Anderson(steps=2), Anderson(steps=4, ridge=1e-3), FixedPoint(steps=3), Broyden()])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        Anderson(steps=2),
+        Anderson(steps=4, ridge=1e-3),
+        FixedPoint(steps=3),
+        Broyden(),
+        GradientDescent(steps=3),
+        GradientDescent(steps=3, reduction="mean"),
+        GradientDescent(steps=3, rate=1.0, safeguard="polyak"),
+    ],
+)
 def test_a_solve_is_differentiated_by_its_start_and_by_its_equation(solver):
     torch.manual_seed(0)
     start, weight = torch.randn(1, 3).double().requires_grad_(), (0.4 * torch.randn(3, 3)).double().requires_grad_()

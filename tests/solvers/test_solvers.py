@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import math
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,8 +103,20 @@ def test_zero_steps_leave_the_guess(kind):
     guess = torch.randn(2, 3)
     solution = kind(steps=0)(torch.cos, guess)
     assert torch.equal(solution.z, guess)
-    assert solution.evaluations == 0
+    assert (solution.evaluations, solution.vjps) == (0, 0)
     assert solution.residual.isnan().all()
+
+
+@pytest.mark.parametrize("kind", list(SOLVERS.values()), ids=list(SOLVERS))
+def test_defaults_are_those_of_the_docs(kind):
+    """A row of the page's table is a call with every setting that is this solver's own."""
+    page = (Path(__file__).parents[2] / "docs" / "connections.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}("))
+    call = ast.parse(row.split("`")[1], mode="eval").body
+    assert isinstance(call, ast.Call)
+    told = {option.arg: ast.literal_eval(option.value) for option in call.keywords}
+    made = {field.name: getattr(kind(), field.name) for field in fields(kind)}
+    assert told == {name: value for name, value in made.items() if name not in ("tolerance", "growth")}
 
 
 @pytest.mark.parametrize("solver", [FixedPoint(steps=40), Anderson(steps=12), Broyden(steps=12), NewtonKrylov(steps=3)])
@@ -165,6 +180,16 @@ def test_a_finite_explosion_of_descent_is_divergence():
     torch.testing.assert_close(solution.residual, ((g(solution.z) - solution.z).abs() / 4).flatten())
 
 
+@pytest.mark.parametrize(("size", "exploded"), [(9.5, False), (10.5, True)])
+def test_an_iterate_ten_times_as_large_as_the_start_is_an_explosion(size, exploded):
+    """g(z) = z / 2 at 1 has the gradient 1/2, so that a step of rate 2 (1 + size) leads to -size."""
+    with torch.no_grad():
+        solver = GradientDescent(steps=1, rate=2 * (1 + size))
+        solution = solver(lambda z: 0.5 * z, torch.ones(1, 1, dtype=torch.float64))
+    assert bool(solution.diverged) == exploded
+    assert float(solution.z) == pytest.approx(1 if exploded else -size)
+
+
 def test_polyak_steps_are_their_formula_and_do_not_run_away():
     """rate_t = min(rate, ||r||^2 / ||gradient||^2), an example at a time; a short rate stays as it is."""
     torch.manual_seed(0)
@@ -196,11 +221,12 @@ def test_descent_returns_its_best_iterate_when_it_explodes():
 
 
 @pytest.mark.parametrize("reduction", ["sum", "token-mean", "mean"])
-def test_descent_is_algorithm_1_to_the_letter(reduction):
+@pytest.mark.parametrize("lengths", [(5, 3, 1), (5, 5, 5)], ids=["padded", "unmasked"])
+def test_descent_is_algorithm_1_to_the_letter(reduction, lengths):
     """IM-BERT, Algorithm 1: x <- x - gamma * grad_x ||x - h - phi(x)||^2, from x = h + phi(h)."""
     torch.manual_seed(0)
-    h, weight = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64) * 0.4
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    h, weight = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64) * 0.4
+    mask = (torch.arange(5) < torch.tensor(lengths)[:, None]).long()
 
     def phi(x: Tensor) -> Tensor:
         return torch.tanh(x @ weight)
@@ -220,7 +246,7 @@ def test_descent_is_algorithm_1_to_the_letter(reduction):
 
     solver = GradientDescent(steps=7, rate=0.1, reduction=reduction)
     with torch.no_grad():
-        ours = solver(lambda z: h + phi(z), h + phi(h), mask).z
+        ours = solver(lambda z: h + phi(z), h + phi(h), None if mask.all() else mask).z
     torch.testing.assert_close(ours, x.detach(), rtol=1e-12, atol=1e-12)
 
 
@@ -254,10 +280,20 @@ def test_anderson_is_scale_invariant():
 
 @pytest.mark.parametrize("grad", [False, True], ids=["quick", "guarded"])
 @pytest.mark.parametrize(
-    ("steps", "window", "damping"), [(2, 5, 1.0), (3, 5, 1.0), (3, 5, 0.7), (7, 3, 1.0), (6, 5, 1.0)]
+    ("steps", "window", "damping", "ridge"),
+    [
+        (2, 5, 1.0, 0.0),
+        (2, 5, 1.0, 0.5),
+        (3, 5, 1.0, 0.0),
+        (3, 5, 0.7, 0.3),
+        (7, 3, 1.0, 0.0),
+        (6, 5, 1.0, 0.0),
+        (5, 5, 1.0, 0.5),
+    ],
 )
-def test_anderson_is_its_least_squares_problem(grad, steps, window, damping):
-    """Shares by `lstsq` on the differences to the newest residual; the second example has two tokens of padding."""
+def test_anderson_is_its_least_squares_problem(grad, steps, window, damping, ridge):
+    """Shares by `lstsq` on the differences to the newest residual, with rows for the ridge below; the second example
+    has two tokens of padding."""
     torch.manual_seed(0)
     weight, offset = 0.3 * torch.randn(4, 4).double(), torch.randn(2, 5, 4).double()
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
@@ -274,7 +310,10 @@ def test_anderson_is_its_least_squares_problem(grad, steps, window, damping):
             shares = torch.zeros(0).double()
             if len(points) > 1:
                 differences = torch.stack([r - residuals[-1] for r in residuals[:-1]], dim=1)
-                shares = -torch.linalg.lstsq(differences, residuals[-1][:, None]).solution[:, 0]
+                size = (ridge * differences.square().sum(0).mean()).sqrt()
+                system = torch.cat([differences, size * torch.eye(len(points) - 1).double()])
+                newest = torch.nn.functional.pad(residuals[-1], (0, len(points) - 1))
+                shares = -torch.linalg.lstsq(system, newest[:, None]).solution[:, 0]
             shares = torch.cat([shares, 1 - shares.sum()[None]])
             mean, image = (
                 sum(share * z[row] for share, z in zip(shares, items, strict=True)) for items in (points, images)
@@ -286,7 +325,7 @@ def test_anderson_is_its_least_squares_problem(grad, steps, window, damping):
     for _ in range(steps):
         points.append(mixed(points))
     with torch.set_grad_enabled(grad):
-        found = Anderson(steps=steps, window=window, damping=damping, ridge=0.0)(g, points[0], mask)
+        found = Anderson(steps=steps, window=window, damping=damping, ridge=ridge)(g, points[0], mask)
     torch.testing.assert_close(found.z.detach(), points[-1], rtol=1e-6, atol=1e-6)
 
 
@@ -335,8 +374,24 @@ def test_a_tolerance_ends_a_solve_early_without_gradients_too(solver: Any) -> No
     assert float(found.residual.max()) <= 1e-3
 
 
+@pytest.mark.parametrize("kind", [Anderson, FixedPoint])
 @pytest.mark.parametrize("damping", [0.0, 1.1, 2.0])
-def test_damping_lies_above_0_and_at_most_at_1(damping: float) -> None:
+def test_damping_lies_above_0_and_at_most_at_1(damping: float, kind: Any) -> None:
     with pytest.raises(UnshakenError):
-        Anderson(damping=damping)
-    assert Anderson(damping=1.0).damping == 1
+        kind(damping=damping)
+    assert kind(damping=1.0).damping == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (Anderson, {"window": 1, "ridge": 0.0}),
+        (Broyden, {"rank": 1}),
+        (NewtonKrylov, {"krylov": 1}),
+        (FixedPoint, {"steps": 1, "growth": 1.5}),
+        (GradientDescent, {"rate": 0.5}),
+    ],
+)
+def test_the_least_that_is_allowed_is_allowed(kind: Any, settings: dict[str, Any]) -> None:
+    solution = kind(**settings)(lambda z: 0.5 * z + 1, torch.ones(1, 1))
+    assert float(solution.z.detach()) > 1  # towards 2

@@ -91,7 +91,9 @@ class Anderson(IterativeSolver):
             gram = gram + tiny * torch.eye(count, dtype=gram.dtype, device=gram.device)
             # solve_ex does not look at the result, so a GPU is not made to wait.
             solved = torch.linalg.solve_ex(gram, system[:, count * count :, None]).result[:, :, 0]
-        return torch.nan_to_num(solved, nan=0.0, posinf=0.0, neginf=0.0)
+        # Residuals that differ by rounding alone have a quotient of any size. A larger share than this would bring
+        # nothing of the older iterate but its rounding, and overflow.
+        return torch.where(solved.abs() < 1 / eps, solved, 0.0)  # false for NaN
 
 
 class AndersonCourse:

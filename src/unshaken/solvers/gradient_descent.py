@@ -125,8 +125,8 @@ class GradientDescent(Solver):
         if self.safeguard == "none":
             return self.rate * gradient
         # Polyak's step for a least value of zero; both norms are there already, so it costs no evaluation.
-        value = (share * residual.detach().square()).flatten(1).sum(1)
-        square = gradient.detach().square().flatten(1).sum(1)
+        value = (share * residual.square()).flatten(1).sum(1)
+        square = gradient.square().flatten(1).sum(1)
         rate = (value / square.clamp_min(torch.finfo(square.dtype).tiny)).clamp_max(self.rate)
         return expand(rate, gradient) * gradient
 
