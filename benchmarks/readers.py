@@ -17,7 +17,9 @@ from typing import Any
 
 import psutil
 from harness import parser, prepare, save, texts_of
+from transformers import AutoTokenizer
 
+from unshaken.embedded import minilm_path
 from unshaken.readers import KnownWords, parse
 from unshaken.substitutions import Typos, segment
 
@@ -31,7 +33,7 @@ def main() -> None:
     wrong = [misspelt(text, number) for number, text in enumerate(texts)]
     process = psutil.Process()
     before = process.memory_info().rss
-    known = KnownWords.of(texts)
+    known = KnownWords.of(texts, tokenizer=AutoTokenizer.from_pretrained(minilm_path()))
     readers = {name: parse(name, known) for name in ("unicode", "leet", "spacing", "spelling", "all")}
     rows = []
     for name, reader in readers.items():

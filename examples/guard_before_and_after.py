@@ -62,11 +62,11 @@ def texts(count: int) -> tuple[Examples, list[str]]:
 
 
 def before_and_after(victim: Victim, examples: Examples, others: list[str], **options: object) -> list[ScanResult]:
-    """The same scan twice: of the victim alone, and behind all readers, which know the words of other texts.
+    """The same scan twice: of the victim alone, and behind all readers, which know its words and those of other texts.
 
     The class that is protected is the second one.
     """
-    reader = parse("all", KnownWords.of(others))
+    reader = parse("all", KnownWords.of(others, tokenizer=getattr(victim, "tokenizer", None)))
     return [scan(one, examples, protect=1, **options) for one in (victim, Reading(victim, reader))]
 
 

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from unshaken import Victim
 from unshaken.attacks import PWWS, Greedy
+from unshaken.cli.scan import with_reader
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
@@ -32,10 +35,12 @@ from unshaken.readers import (
     load,
     parse,
 )
+from unshaken.readers.known import whole_words
 from unshaken.readers.spelling import edits
-from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos
+from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos, segment
 from unshaken.substitutions.typos import KINDS, kind_of_error
 from unshaken.substitutions.wordnet import table
+from unshaken.tasks import load_task
 from unshaken.victims import Reading
 
 TEXT = "a good free movie with a wonderful story that critics praise without shame"
@@ -121,6 +126,69 @@ def test_words_with_hyphens_are_known_as_wholes() -> None:
     known = KnownWords.of(["heavy hands fished"], [Dictionary(entries={"clumsy": ["ham-fisted"]})])
     read = Spelling(known=known)
     assert read("ham-fisted heavvy-hands") == "ham-fisted heavy-hands"
+
+
+def with_vocabulary(*pieces: str) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({piece: n for n, piece in enumerate(pieces)})))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        (("[CLS]", "money", "French", "für", "##monk", "ab", "a1c", "деньги", "!"), ["french", "für", "money"]),
+        (("<s>", "Ġmoney", "ĠFrench", "monk", "ĠfÃ¼r", "Ġ5", "Ġthe"), ["french", "money", "the"]),
+        (("<s>", "▁money", "▁French", "monk", "▁für", "▁"), ["french", "für", "money"]),
+    ],
+)
+def test_the_whole_words_of_a_tokenizer(pieces: tuple[str, ...], words: list[str]) -> None:
+    assert whole_words(with_vocabulary(*pieces)) == words
+
+
+def test_no_word_that_the_model_reads_in_one_piece_is_changed() -> None:
+    """WordNet's table has the words with synonyms only, so "money" was read as "monkey"."""
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path())
+    read = Spelling(known=KnownWords.of(["a film"], tokenizer=tokenizer))
+    words = [word for word in tokenizer.get_vocab() if word.isalpha() and word.isascii()]
+    assert len(words) > 20_000
+    assert [word for word in words if read(word) != word] == []
+    assert read("Money mnoey frecnh flim") == "Money money french film"
+
+
+def test_training_and_a_scan_give_their_reader_the_words_of_the_model(unshaken: Any, tiny: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(
+        "text,label\n" + "".join(f"a film {n},{n % 2}\n" for n in range(16)), encoding="utf-8"
+    )
+    words = ["train", tmp_path / "rows.csv", "--model", tiny, "--cpu", "--epochs", 1, "--reader", "spelling"]
+    code, _, err = unshaken(*words, "--out", tmp_path / "run")
+    assert code == 0, err
+    victim = Victim.from_pretrained(tiny, device="cpu")
+    assert "money" in victim.tokenizer.get_vocab()
+    for reader in (load(tmp_path / "run" / "model"), with_reader(victim, "spelling").reader):
+        assert reader("money for the french") == "money for the french"
+
+
+def test_reviews_that_nobody_misspelt_stay_as_they_are_and_typing_errors_are_mended() -> None:
+    """Without one text of the field; with WordNet's words alone 3.7% of the words changed and 77% came back."""
+    read = Spelling(known=KnownWords.of(tokenizer=AutoTokenizer.from_pretrained(minilm_path())))
+    rows = [segment(row.texts[0]) for row in load_task("rotten-tomatoes").require("test").rows[:400]]
+    words = [word.lower() for row in rows for word in row]
+    assert sum(read(word) != word for word in words) / len(words) < 0.015
+    wrong = [
+        (typo, word)
+        for row in rows[:100]
+        for at, word in enumerate(row.surfaces)
+        if len(word) > 4
+        for typo in Typos().candidates(row.surfaces, at)[:4]
+    ]
+    assert sum(read(typo) == word for typo, word in wrong) / len(wrong) > 0.84
+
+
+def test_a_possessive_is_not_a_plural() -> None:
+    known = KnownWords.of(["films and a movie"], ())
+    read = Spelling(known=known)
+    assert read("the film's end, the movie’s plot") == "the film's end, the movie’s plot"
+    assert read("the moive's end") == "the movie's end"
+    assert read(read("the moive's end")) == "the movie's end"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -95,7 +95,7 @@ def scan(
     console = Console()
     sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
     if reader is not None:
-        target = _with_reader(target, reader)
+        target = with_reader(target, reader)
     if chosen is None and masked_lm is None:
         console.print("masked-lm is left out: it needs a model (--masked-lm)", style="dim", markup=False)
     failed: list[str] = []
@@ -132,12 +132,12 @@ def _model_and_data(words: list[str], victim: str | None) -> tuple[str | None, s
     return (None, words[0]) if victim else (words[0], words[1])
 
 
-def _with_reader(victim: Victim, spec: str) -> Victim:
-    """Its words are WordNet's: the texts of a scan may be disguised themselves, and teach it nothing."""
+def with_reader(victim: Victim, spec: str) -> Victim:
+    """Its words are the model's and WordNet's: the texts of a scan may be disguised, and teach it nothing."""
     from unshaken.readers import KnownWords, parse
     from unshaken.victims import Reading
 
-    return Reading(victim, parse(spec, KnownWords.of()))
+    return Reading(victim, parse(spec, KnownWords.of(tokenizer=getattr(victim, "tokenizer", None))))
 
 
 def _with_classes(victim: Victim, names: tuple[str, ...]) -> Victim:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from unshaken.examples import Examples
 from unshaken.substitutions.base import Substitutions
@@ -14,20 +16,29 @@ from unshaken.substitutions.function_words import FUNCTION_WORDS, is_function_wo
 from unshaken.substitutions.wordnet import table
 from unshaken.substitutions.words import segment
 
+_LATIN = re.compile(r"[a-zß-öø-ɏ]{3,}")
+# What begins a word where pieces within words have no "##": byte-level pieces, whose other letters are bytes in
+# disguise, and sentence pieces.
+_LATIN_AFTER = {"Ġ": re.compile(r"[a-z]{3,}"), "▁": _LATIN}
+
 
 @dataclass(frozen=True, eq=False)
 class KnownWords:
-    """The words of training texts and of dictionaries, and those of WordNet, which ships with the package.
+    """The words of training texts, dictionaries and the model, and those of WordNet, which ships with the package.
+
+    WordNet's table here has the words with synonyms only: "money" and "french" are not among them.
 
     Attributes:
-        counts: Lower-case words and how often training has them; words of a dictionary alone count 0.
+        counts: Lower-case words and how often training has them; words of a dictionary or of the model alone count 0.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, texts: Examples | Iterable[str] = (), substitutions: Iterable[Substitutions] = ()) -> KnownWords:
-        """From training texts, and from the sets whose words the model shall read as they are."""
+    def of(
+        cls, texts: Examples | Iterable[str] = (), substitutions: Iterable[Substitutions] = (), tokenizer: Any = None
+    ) -> KnownWords:
+        """From training texts, from the sets whose words the model shall read as they are, and from its tokenizer."""
         raw = (text for row in texts for text in row.texts) if isinstance(texts, Examples) else texts
         counts: dict[str, int] = dict.fromkeys(
             (
@@ -38,6 +49,7 @@ class KnownWords:
             ),
             0,
         )
+        counts |= dict.fromkeys(() if tokenizer is None else whole_words(tokenizer), 0)
         return cls(counts | Counter(word.lower() for text in raw for word in segment(text)))
 
     def __contains__(self, word: str) -> bool:
@@ -80,6 +92,16 @@ class KnownWords:
     @cached_property
     def _backwards(self) -> list[str]:
         return sorted(word[::-1] for word in self.words)
+
+
+def whole_words(tokenizer: Any) -> list[str]:
+    """The words of three and more Latin letters that a tokenizer reads in one piece, in lower case."""
+    pieces = list(tokenizer.get_vocab())
+    marked = {mark: [piece[1:] for piece in pieces if piece.startswith(mark)] for mark in _LATIN_AFTER}
+    mark = max(marked, key=lambda mark: len(marked[mark]))
+    letters = _LATIN_AFTER[mark] if marked[mark] else _LATIN
+    words = (piece.lower() for piece in marked[mark] or pieces)
+    return sorted({word for word in words if letters.fullmatch(word)})
 
 
 def _longest_shared(words: list[str], word: str) -> int:

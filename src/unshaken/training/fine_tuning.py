@@ -258,9 +258,11 @@ def resolve_model(name: str) -> str:
 def _reader(plan: Plan) -> Readers | None:
     if plan.reader is None:
         return None
+    from unshaken.pretrained import load
     from unshaken.readers import KnownWords, parse
 
-    return parse(plan.reader, KnownWords.of(plan.train, _known(plan)), _synonyms(plan))
+    tokenizer = load("AutoTokenizer", resolve_model(plan.model))  # no word of the model's own is mended
+    return parse(plan.reader, KnownWords.of(plan.train, _known(plan), tokenizer), _synonyms(plan))
 
 
 def _known(plan: Plan) -> list[Substitutions]:
