@@ -24,10 +24,13 @@ def test_data_come_after_the_command_and_seeds_side_by_side(unshaken, tiny, revi
     assert seeds == [0, 1]
     report = json.loads((out / "report.json").read_text())
     assert len(report["evaluations"]) == 2
-    code, _, err = unshaken(
-        "evaluate", out / "seed-0", out / "seed-1", reviews, "--device", "cpu", "--out", tmp_path / "e"
+    held_out = [out / f"seed-{n}" / "held-out.jsonl" for n in (0, 1)]
+    assert held_out[0].read_text() == held_out[1].read_text()  # rows that are new to the models of all seeds
+    code, shown, err = unshaken(
+        "evaluate", out / "seed-0", out / "seed-1", held_out[1], "--device", "cpu", "--out", tmp_path / "e"
     )
     assert code == 0, err
+    assert "trained-on" not in shown
 
 
 def test_harden_chooses_rate_and_epochs_as_train_does(unshaken, tiny, reviews, tmp_path, monkeypatch):

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from report_parts import made_evaluation, run
+from rich.console import Console
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import Evaluation
 from unshaken.evaluation.statistics import over_seeds_and_examples
 from unshaken.reports import SCHEMA_VERSION, Report, merge
 from unshaken.reports.headline import headline
-from unshaken.reports.views import markdown
+from unshaken.reports.views import baselines, markdown, rows, terminal
 
 
 @pytest.fixture
@@ -143,6 +144,32 @@ def test_merge_joins_attacks_of_one_model_and_keeps_others_apart(report: Report)
     alone = [replace(first, attacks=(item,)) for item in first.attacks]
     merged = merge([Report(evaluations=(item,)) for item in (*alone, first, second)])
     assert merged == report
+
+
+def test_data_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Two files called held-out.jsonl stood in one table, under the majority baseline of one of them."""
+    one, other = made_evaluation(model="a", data="held-out"), made_evaluation(model="b", data="other", total=9)
+    other = replace(other, data=replace(other.data, name="held-out"))
+    merged = merge([Report(evaluations=(one,)), Report(evaluations=(other,))])
+    shares = {"held-out [held-o]": one.majority_baseline, "held-out [other0]": other.majority_baseline}
+    assert baselines(merged) == shares
+    assert one.majority_baseline != other.majority_baseline
+    assert [row.data for row in rows(merged)] == list(shares)
+    assert Report.load(merged.save(tmp_path / "report.json")) == merged
+    assert baselines(merge([merged, Report(evaluations=(one,))])) == shares
+    assert baselines(Report(evaluations=(one,))) == {"held-out": one.majority_baseline}
+
+
+def test_the_terminal_shows_what_methods_of_several_seeds_differ_by() -> None:
+    plain = [made_evaluation(run("xxxxxxxxoo"), model="plain", seed=seed) for seed in range(2)]
+    swap = [made_evaluation(run("xooooooooo"), model="swap", seed=seed) for seed in range(2)]
+    console = Console(width=120, record=True)
+    console.print(terminal(Report(evaluations=(*plain, *swap))))
+    lines = console.export_text().splitlines()
+    (place,) = [number for number, line in enumerate(lines) if "swap, 2 seeds" in line]
+    under_attack = next(line for line in lines[place:] if line.strip().startswith("pwws"))
+    assert "90.0 [" in under_attack
+    assert "+70.0" in under_attack
 
 
 def test_merge_refuses_contradicting_answers(report: Report) -> None:

@@ -144,11 +144,13 @@ def train(
     if not (select_by or merges or any(getattr(part, "substitutions", None) is words for part in method.modules())):
         options.refuse(f"{defence} swaps no words, or names its own; leave it out", substitutions=substitutions)
     selection = parse_attacks([select_by], substitutions)[0] if select_by else None
+    # Rows to report on are held out of a file the same way for every seed, or none would be new to all its models.
+    is_split_here = task not in TASKS and test is None and protocol == "standard"
     loaded = load_task(
         task,
         data=data,
         protocol=protocol,
-        seed=seed,
+        seed=0 if is_split_here else seed,
         validation=validation,
         test=test,
         text_columns=text_column or None,

@@ -44,12 +44,13 @@ class Report:
 
     evaluations: tuple[Evaluation, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evaluations", _told_apart(self.evaluations))
+
     @cached_property
     def model_names(self) -> dict[str, str]:
         """Fingerprint to name; models that share a name are told apart by the fingerprint's start."""
-        given = {evaluation.model.fingerprint: evaluation.model.name for evaluation in self.evaluations}
-        names = list(given.values())
-        return {key: name if names.count(name) == 1 else f"{name} [{key[:6]}]" for key, name in given.items()}
+        return _distinct({item.model.fingerprint: item.model.name for item in self.evaluations})
 
     def renamed(self, names: Mapping[str, str]) -> Report:
         """The same results under other names of models, by fingerprint."""
@@ -167,6 +168,18 @@ class Report:
 
     def __rich__(self) -> Any:
         return at("unshaken.reports.views:terminal")(self)
+
+
+def _told_apart(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
+    """The same with other names for data that share one: tables go by names, and two sets would be one table."""
+    names = _distinct({item.data.fingerprint: item.data.name for item in evaluations})
+    return tuple(replace(item, data=replace(item.data, name=names[item.data.fingerprint])) for item in evaluations)
+
+
+def _distinct(given: Mapping[str, str]) -> dict[str, str]:
+    """Fingerprint to name, with the fingerprint's start where several share a name."""
+    names = list(given.values())
+    return {key: name if names.count(name) == 1 else f"{name} [{key[:6]}]" for key, name in given.items()}
 
 
 def _encode_evaluation(evaluation: Evaluation) -> dict[str, Any]:

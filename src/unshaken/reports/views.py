@@ -163,7 +163,21 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
         shown = [f"  {condition}", accuracy, success, queries, words, *([points, p] if compares else [])]
         table.add_row(*(Text(visible(cell)) for cell in shown))
         previous = model
+    for item in (item for item in report.comparisons if item.data == data and item.seeds > 1):
+        model = f"{item.model}, {item.seeds} seeds"
+        if model != previous:
+            table.add_row(Text(visible(model), style="bold"))
+        difference = f"{100 * item.difference:+.1f}"
+        shown = [f"  {item.condition}", _mean(report, item), "", "", "", difference, p_text(item.p_adjusted)]
+        table.add_row(*(Text(visible(cell)) for cell in shown))
+        previous = model
     return table
+
+
+def _mean(report: Report, item: Comparison) -> str:
+    """Of a method over its seeds, with its interval."""
+    place = (item.model, item.data, item.condition)
+    return next((str(one.interval) for one in report.spreads if (one.method, one.data, one.condition) == place), "")
 
 
 def notebook(report: Report) -> str:
