@@ -37,6 +37,7 @@ def test_side_by_side_equals_one_at_a_time(attack: Any, victim: Any) -> None:
     assert alone == plain(attack(victim, examples))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
 def test_any_batch_size_gives_the_same_results(attack: Any, victim: Any) -> None:
     examples = labelled(victim)

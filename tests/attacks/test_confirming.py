@@ -154,6 +154,7 @@ def by_company(module: Any, args: Any, given: dict[str, torch.Tensor], found: An
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("padding", [0, 1 << 20], ids=["equal lengths", "padded"])
 def test_a_model_whose_rows_see_each_other_is_asked_about_each_text_alone(tokenizer: Any, padding: int) -> None:
     """Without padding, too. Only the layers of a stock encoder are known to keep their rows apart."""

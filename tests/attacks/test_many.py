@@ -92,6 +92,7 @@ def test_equal_for_any_goal(attack: Any, classes: int, victims: Any, monkeypatch
     assert used == [1] * 4  # the batched form, once a cohort
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attack", SEARCHES, ids=IDS)
 def test_equal_under_budgets(attack: Any, victims: Any) -> None:
     for classes in (2, 3):
@@ -99,6 +100,7 @@ def test_equal_under_budgets(attack: Any, victims: Any) -> None:
             assert_equal(replace(attack, query_budget=budget), victims[classes], labelled(victims[classes]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attack", SEARCHES, ids=IDS)
 @pytest.mark.parametrize("constraints", [(MaxChanged(share=0.2),), (NoRepeat(), MaxChanged(share=0.3))])
 def test_equal_under_constraints(attack: Any, constraints: Any, victims: Any) -> None:
@@ -116,6 +118,7 @@ def test_equal_for_pairs_and_frozen_columns(attack: Any, victims: Any) -> None:
     assert_equal(attack, short, labelled(short, PAIRS))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("metric", ["cosine", "jin2020"])
 def test_equal_where_the_most_similar_text_is_taken(metric: Any, victims: Any) -> None:
     similar = SentenceSimilarity(metric=metric, threshold=0.3, window=None, compared_with="previous")
@@ -143,6 +146,7 @@ LONGER = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("similar", SIMILARITIES, ids=range(len(SIMILARITIES)))
 def test_stretches_are_compared_as_texts_are(similar: Any, victims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of tokens, put together on the device, say what windows of text say: of each row, in both searches."""

@@ -44,6 +44,7 @@ def assert_equal(attack: Any, victim: Any, examples: Any) -> set[str]:
     return {row.outcome for row in together}
 
 
+@pytest.mark.full
 @every_search
 @pytest.mark.parametrize("classes", [2, 3])
 def test_equal_for_any_goal(attack: Any, classes: int, victims: Any) -> None:
@@ -53,6 +54,7 @@ def test_equal_for_any_goal(attack: Any, classes: int, victims: Any) -> None:
     assert set().union(*outcomes) == {"success", "failure"}
 
 
+@pytest.mark.full
 @every_search
 def test_equal_under_budgets_and_constraints(attack: Any, victims: Any) -> None:
     victim = victims[2]

@@ -63,6 +63,7 @@ def test_help_imports_nothing_heavy():
     assert "Commands:" in done.stdout
 
 
+@pytest.mark.full
 def test_recipes_say_what_to_install():
     """Both commands, in a process that cannot see the package."""
     program = (

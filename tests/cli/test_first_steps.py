@@ -57,6 +57,7 @@ def test_what_was_trained_can_be_attacked_without_another_word(unshaken, tiny, o
     assert "pwws" in text
 
 
+@pytest.mark.full
 def test_a_hardened_model_can_be_attacked_on_rows_it_did_not_see(unshaken, tiny, opinions, tmp_path):
     out, attacked = tmp_path / "mine", tmp_path / "attacked"
     columns = ["--text-column", "what they wrote", "--label-column", "liked"]

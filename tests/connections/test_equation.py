@@ -145,6 +145,7 @@ def test_true_gradients_agree_with_finite_differences(name, form):
     assert gradcheck(function, inputs(), atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["unrolled descent", "unrolled fixed point", "implicit, second order", "phantom, many steps"]
 )

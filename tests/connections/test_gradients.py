@@ -68,6 +68,7 @@ def reaches_every_token(gradient: Tensor, mask: Tensor) -> bool:
     return bool((gradient.norm(dim=-1) > 0)[mask.bool()].all())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", sorted(SETTINGS))
 @pytest.mark.parametrize("name", list(CONNECTIONS))
 def test_the_gradient_at_the_words_is_near_a_converged_one_in_every_mode(kind, name, monkeypatch):

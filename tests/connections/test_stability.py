@@ -116,6 +116,7 @@ def gentle():
     return model
 
 
+@pytest.mark.full
 def test_on_pretrained_weights_descent_is_noise_and_anderson_is_not():
     """What an attack's exactness rests on: the same texts alone and in a batch."""
     path = str(minilm_path())

@@ -120,6 +120,7 @@ def test_explicit_and_descent_are_their_literal_transcriptions():
         torch.testing.assert_close(ours, literal[name], rtol=0, atol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "solver", [EXACT, Broyden(steps=80, tolerance=1e-11), NewtonKrylov(steps=12, krylov=30, tolerance=1e-11)], ids=str
 )
@@ -149,6 +150,7 @@ def test_a_converged_solve_solves_the_literal_equations(solver):
     assert max(residuals.values()) < 1e-7
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "gradient", [Implicit(solver=EXACT), Implicit(solver=EXACT, order=2), Unrolled(), Phantom(steps=80)], ids=str
 )

@@ -50,6 +50,7 @@ def kind_of(make: Any) -> Any:
     return getattr(make, "__self__", make)
 
 
+@pytest.mark.full
 @every_defence
 def test_the_loss_falls(row: DefenceRow) -> None:
     model = tiny_model(dropout=0.1)

@@ -47,6 +47,7 @@ def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> floa
     return max((one[name] - other[name]).abs().max().item() for name in one)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("row", NOISELESS, ids=lambda row: row.name)
 def test_gradient_accumulation_changes_nothing(row: DefenceRow, tmp_path: Path) -> None:
     whole = weights_without_noise(row, tmp_path)
@@ -54,6 +55,7 @@ def test_gradient_accumulation_changes_nothing(row: DefenceRow, tmp_path: Path) 
     assert_same_training(whole, pieces)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("row", defences(), ids=lambda row: row.name)
 def test_a_resumed_run_ends_where_an_unbroken_one_does(row: DefenceRow, tmp_path: Path) -> None:
     settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "optim": "adamw_torch", "dropout": 0.1}
@@ -112,6 +114,7 @@ def test_two_processes_train_every_defence_as_one_does(tmp_path: Path) -> None:
     assert_as_one_process(tmp_path, CASES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "row",
     [

@@ -12,6 +12,7 @@ import pytest
 from shell_lines import PAGES, ROOT, shell_lines
 
 
+@pytest.mark.full
 def test_tables_are_those_of_the_results():
     command = [sys.executable, str(ROOT / "experiments" / "fill_tables.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

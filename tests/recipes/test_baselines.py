@@ -88,6 +88,7 @@ def test_a_table_says_what_its_hulls_held_and_marks_those_below_95_percent() -> 
     assert coverage_line(recipe, {}, "e") is None
 
 
+@pytest.mark.full
 def test_the_page_shows_differences_once_there_are_runs(tmp_path: Path) -> None:
     """Every method of the table answers right on its own share of the examples; both tables say so."""
     changes = {"rows": 10000, "epochs": 3, "batch_size": 64, "learning_rate": 1e-4}

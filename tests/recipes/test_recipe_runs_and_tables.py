@@ -503,6 +503,7 @@ def test_data_cannot_break_out_of_a_table() -> None:
 # ----------------------------------------------------------------------------------------------------- the command line
 
 
+@pytest.mark.full
 def test_reproduce_from_the_command_line(world: Path, tmp_path: Path) -> None:
     fixed = [str(world / "small.toml"), "--encoder", str(world / "encoder"), "--data", str(world / "data")]
     fixed += ["--seeds", "0", "--method", "swap", "--examples", "4", "--set", "epochs=1"]

@@ -199,6 +199,7 @@ def test_the_forecast_is_a_line_through_the_measurements() -> None:
     assert _drawn_on(counts, 0.01 * counts - 2, 102_400, 50) == pytest.approx(824)  # nor does one begin below nothing
 
 
+@pytest.mark.full
 def test_commands(unshaken, refused, tiny, file: Path, tmp_path: Path) -> None:
     (tmp_path / "words.json").write_text(json.dumps({key: list(value) for key, value in WORD_LIST.entries.items()}))
     fixed = ["--device", "cpu", "--substitutions", f"dictionary:path={tmp_path / 'words.json'}"]

@@ -37,6 +37,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FIGURES)
 def test_each_figure_is_labelled_and_saved_twice_the_same(name: str, tmp_path: Path) -> None:
     figure = FIGURES[name]()

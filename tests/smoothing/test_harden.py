@@ -86,6 +86,7 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     assert {row.id for row in split.train} | {row.id for row in split.test} == {row.id for row in rest}
 
 
+@pytest.mark.full
 def test_a_stopped_run_goes_on(tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = bert
     model.float().save_pretrained(tmp_path / "base")

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -81,6 +82,7 @@ assert "unshaken" not in sys.modules
 """
 
 
+@pytest.mark.full
 def test_plain_transformers_reads_them_all(tmp_path: Any, make_smoothed: Any, families: dict[str, Any]) -> None:
     texts = ["a good film", "Good, slow movie!", "goodness"]
     expected = []

@@ -99,6 +99,7 @@ def test_a_cut_changes_no_token_of_a_pair(name, first, second) -> None:
 PAIRS = st.tuples(st.integers(0, 60), st.integers(0, 60), TEXTS, TEXTS)
 
 
+@pytest.mark.full
 @every_tokenizer
 @pytest.mark.parametrize("length", [LENGTH, LENGTH + 1])  # leaves an odd number of tokens, and an even one
 @settings(max_examples=30)

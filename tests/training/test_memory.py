@@ -57,6 +57,7 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("gradient", MODES)
 def test_no_tensor_outlives_its_step(tmp_path: Any, tokenizer: Any, gradient: str) -> None:
     found = measured(tmp_path, tokenizer, gradient, living_tensors, steps=40, every=10)
@@ -94,6 +95,7 @@ DEFENCES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: type(defence).__name__)
 def test_a_step_lets_go_of_its_passes_without_the_collector(tmp_path: Any, tokenizer: Any, defence: Any) -> None:
     model = network(dropout=0.1)
