@@ -18,6 +18,7 @@ from unshaken.attacks import PWWS, Exhaustive, Genetic, Victim
 from unshaken.cli import app
 from unshaken.defences import ASCC, PTWD, RIFT, SWAP, FreeLB, PlainTeacher, Standard, training_cost
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.statistics import wilson
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.leaderboard import (
@@ -261,6 +262,14 @@ def test_ranks_ties_and_too_few_seeds(tmp_path: Path) -> None:
     assert {(one.rank, one.tied) for one in tied} == {(1, True)}
 
 
+def test_an_interval_is_a_share_and_never_certain() -> None:
+    """18 of 18 right is no proof of 100%, and no share lies above it."""
+    certain, spread = made("x", ["1" * 18] * 3), made("y", ["1" * 18, "1" * 18, "1" * 15 + "000"])
+    assert certain.share("clean").low < 0.9
+    assert str(certain.share("clean")) == str(wilson(18, 18))
+    assert str(spread.share("worst")).endswith(", 100.0]")
+
+
 def test_other_examples_or_sets_are_other_rankings(tmp_path: Path) -> None:
     one, other = made("x", ["11"] * 3), replace(made("y", ["11"] * 3), data="other")
     assert len(rank({tmp_path / "a": one, tmp_path / "b": other})) == 2
@@ -319,6 +328,14 @@ def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> Non
     assert len(read_breaks(path)) == 2
     ((found,),) = rank(read_entries(tmp_path)).values()
     assert (found.worst.estimate, found.breaks) == (pytest.approx(5 / 6), 1)
+
+
+def test_what_the_suite_had_broken_is_not_counted_as_broken_by_others(tmp_path: Path) -> None:
+    path = submit(made("x", ["01?"] * 3), tmp_path)
+    for example, counted in (("e0", 0), ("e1", 1), ("e2", 2)):  # what nobody had settled counts, too
+        append_break(path, {"model": "x-1", "example": example})
+        ((found,),) = rank(read_entries(tmp_path)).values()
+        assert found.breaks == counted
 
 
 # -------------------------------------------------------------------------------------------------- page and commands
@@ -436,7 +453,8 @@ def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) 
         *("score", *models, "--track", track, "--name", "plain", "--suite", "mini", "--recheck", 0),
         *(*words, "--out", tmp_path / "run"),
     )
-    assert "plain: worst case" in told
+    entry = read_entry(tmp_path / "run" / "entry.json")
+    assert f"plain: worst case {entry.share('worst')}, clean {entry.share('clean')}" in told
     run("submit", tmp_path / "run" / "entry.json", tmp_path / "board")
     (path,) = (tmp_path / "board").glob("*.json")
     assert "plain: stands (3 models, 5 examples each)" in run("verify", path, "-n", 5, *words)

@@ -172,6 +172,13 @@ def test_the_terminal_shows_what_methods_of_several_seeds_differ_by() -> None:
     assert "+70.0" in under_attack
 
 
+def test_the_sentence_about_one_method_is_about_all_its_seeds() -> None:
+    seeds = (made_evaluation(run("xxxxxxxxoo"), seed=0), made_evaluation(run("xxxxoooooo"), seed=1, wrong=()))
+    told = headline(Report(evaluations=seeds))
+    assert told == "Of 10 texts of made, model answers 100.0% rightly, and 40.0% under pwws (mean of 2 seeds)."
+    assert "model-0 answers 100.0% rightly, and 20.0% under pwws." in headline(Report(evaluations=seeds[:1]))
+
+
 def test_merge_refuses_contradicting_answers(report: Report) -> None:
     first = report.evaluations[0]
     other = replace(first, predictions=(replace(first.predictions[0], prediction=1), *first.predictions[1:]))

@@ -13,7 +13,6 @@ from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.examples import Examples
-    from unshaken.leaderboard import Entry
     from unshaken.substitutions import Substitutions
     from unshaken.victims.base import Victim
 
@@ -79,7 +78,7 @@ def score(
         progress=console.is_terminal,
     )
     path = write_json(out / "entry.json", encode(entry))
-    console.print(f"{name}: worst case {_share(entry, 'worst')}, clean {_share(entry, 'clean')}", markup=False)
+    console.print(f"{name}: worst case {entry.share('worst')}, clean {entry.share('clean')}", markup=False)
     console.print(f"Entry: {path}", markup=False, soft_wrap=True)
 
 
@@ -165,11 +164,6 @@ def build(
         raise UnshakenError(f"{board} has no entries; `unshaken leaderboard submit ENTRY {board}` adds one")
     counted = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
     Console().print(f"Page: {build(entries, out)} ({counted})", markup=False, soft_wrap=True)
-
-
-def _share(entry: Entry, condition: str) -> str:
-    found = entry.share(condition)
-    return f"{100 * found.estimate:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
 
 
 def _victims(names: list[str], device: str | None) -> list[Victim]:

@@ -216,7 +216,7 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:
             data=group[0].data.name,
             condition=condition,
             accuracy=aggregate([item.accuracy(condition).value for item in having]),
-            interval=_mean_interval(_table(having, condition)),
+            interval=mean_interval(_table(having, condition)),
         )
         for methods in by_method(evaluations)
         for group in methods
@@ -225,7 +225,7 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:
     )
 
 
-def _mean_interval(table: Any) -> Interval:
+def mean_interval(table: Any) -> Interval:
     """Over seeds and examples; where all are right, or none, nothing varies and Wilson's tells what that is worth."""
     interval = over_seeds_and_examples([table])
     if interval.low < interval.high:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.statistics import Interval, over_seeds_and_examples
+from unshaken.evaluation.comparison import mean_interval
+from unshaken.evaluation.statistics import Interval
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.files import read_json, write_json
 from unshaken.leaderboard.tracks import Track
@@ -132,7 +133,7 @@ class Entry:
 
     def share(self, condition: str, broken: Sequence[tuple[str, str]] = ()) -> Interval:
         """Mean over seeds with its interval over other seeds and other examples."""
-        return over_seeds_and_examples([self.marks(condition, broken)])
+        return mean_interval(self.marks(condition, broken))
 
     @property
     def comparable(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ class Ranked:
     Attributes:
         rank: None with fewer than three seeds.
         tied: Whether others share the rank because the paired difference may be none.
-        breaks: Examples that third parties broke.
+        breaks: Examples that third parties broke and the suite had not.
     """
 
     entry: Entry
@@ -63,7 +63,7 @@ def _rank(group: Sequence[tuple[Entry, list[tuple[str, str]]]]) -> list[Ranked]:
             tied=place is not None and places.count(place) > 1,
             clean=entry.share("clean"),
             worst=entry.share("worst", broken),
-            breaks=len(broken),
+            breaks=int(((entry.marks("worst") != 0) & (entry.marks("worst", broken) == 0)).sum()),
         )
         for (entry, broken), place in zip(ordered, places, strict=True)
     ]

@@ -26,7 +26,7 @@ def headline(report: Report) -> str:
     shares = _shares(report, methods, condition)
     start = f"Of {len(first.predictions):,} texts of {first.data.name}, "
     if len(shares) < 2:
-        return start + _alone(report, first)
+        return start + _alone(report, methods[0])
     (reference, its), *others = shares.items()
     best, share = max(others, key=lambda item: item[1])
     return (
@@ -49,13 +49,18 @@ def _shares(report: Report, methods: list[list[Evaluation]], condition: str) -> 
     return shares
 
 
-def _alone(report: Report, evaluation: Evaluation) -> str:
-    name, clean, condition = report.name_of(evaluation), evaluation.clean, evaluation.conditions[-1]
-    told = f"{name} answers {100 * clean.value:.1f}% rightly"
-    hard = evaluation.accuracy(condition)
-    if condition == CLEAN or not hard.total:
-        return f"{told}; always giving the most frequent label does {100 * evaluation.majority_baseline:.1f}%."
-    return f"{told}, and {100 * hard.value:.1f}%{_under(evaluation, condition)}."
+def _alone(report: Report, seeds: list[Evaluation]) -> str:
+    """One model, or the mean of one method's seeds."""
+    evaluation = seeds[0]
+    condition = evaluation.conditions[-1]
+    (name, clean), *_ = _shares(report, [seeds], CLEAN).items()
+    over = f" (mean of {len(seeds)} seeds)" if len(seeds) > 1 else ""
+    told = f"{name} answers {100 * clean:.1f}% rightly"
+    hard = _shares(report, [seeds], condition).get(name)
+    if condition == CLEAN or hard is None:
+        baseline = evaluation.majority_baseline
+        return f"{told}{over}; always giving the most frequent label does {100 * baseline:.1f}%."
+    return f"{told}, and {100 * hard:.1f}%{_under(evaluation, condition)}{over}."
 
 
 def _under(evaluation: Evaluation, condition: str) -> str:
