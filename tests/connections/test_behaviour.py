@@ -9,7 +9,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModelForCausalLM
 
 from unshaken import Connection, IncompatibleModelError, UnshakenError, check, connect, connection_of, disconnect
-from unshaken.connections import solve_records
+from unshaken.connections import Implicit, solve_records
+from unshaken.connections.backbones import stacks_of
+from unshaken.connections.layer import token_mask
 from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
 
 CONNECTIONS = {
@@ -90,6 +92,31 @@ def test_presets_fit_layers_that_end_in_a_residual_sum():
     assert connect(tiny("bert"), Connection.im_bert()).base_model.encoder.layer[0].connection_form == "layer"
     with pytest.raises(IncompatibleModelError, match="explicit Euler steps already"):
         connect(tiny("gpt2"), Connection.ex_bert())
+
+
+@pytest.mark.parametrize("kind", sorted(SETTINGS))
+def test_the_form_is_that_of_the_last_thing_a_layer_does(kind):
+    """A random layer's output has mean 0 and variance 1 at every token if a LayerNorm made it."""
+    plain, outputs = tiny(kind), []
+    layer = next(iter(stacks_of(plain).values()))[0]
+    hook = layer.register_forward_hook(lambda *given: outputs.append(given[-1]))
+    with torch.no_grad():
+        plain(**tokens(kind))
+    hook.remove()
+    output = outputs[0][0] if isinstance(outputs[0], tuple) else outputs[0]
+    variance, mean = torch.var_mean(output, dim=-1, correction=0)
+    is_normed = bool((mean.abs() < 1e-4).all() and ((variance - 1).abs() < 1e-2).all())
+    connect(plain, Connection())
+    assert layer.connection_form == ("layer" if is_normed else "increment")
+
+
+def test_a_decoder_that_is_given_its_tokens_by_position_knows_which_are_real():
+    model = connect(tiny("bart"), Connection())
+    ids = torch.tensor([[2, 7, 8, 0], [2, 9, 2, 0]])
+    with torch.no_grad():
+        model.base_model.decoder(ids, encoder_hidden_states=torch.zeros(2, 3, 16))
+    expected = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    assert torch.equal(model.base_model.decoder.layers[0].decoded_tokens, expected)
 
 
 def test_the_letter_of_the_paper_depends_on_padding():
@@ -266,6 +293,70 @@ def test_anderson_meets_the_tolerance_that_descent_misses():
     assert all(record.evaluations < 62 for record in records.values())
 
 
+@pytest.mark.parametrize("name", ["descent", "anderson", "newton", "picard"])
+def test_a_record_counts_what_its_layer_did(name):
+    model, calls = connected(name), 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    model.base_model.encoder.layer[1].attention.register_forward_hook(count)
+    model(**tokens())
+    assert solve_records(model)["2"].evaluations == calls
+
+
+def test_runge_kutta_in_a_model_is_its_formula():
+    plain, batch = tiny("bert", num_hidden_layers=1), tokens(padded=False)
+    layer = plain.base_model.encoder.layer[0]
+    with torch.no_grad():
+        h = plain.base_model.embeddings(input_ids=batch["input_ids"])
+        k1 = layer(h)
+        expected = h + (k1 + layer(h + k1)) / 2
+        model = connect(plain, Connection.runge_kutta(order=2))
+        torch.testing.assert_close(model(**batch, output_hidden_states=True).hidden_states[-1], expected)
+
+
+def test_a_mask_counts_by_position_as_it_does_by_name():
+    """Padding would be seen by a solver that does not find the mask."""
+    layer = connected("anderson", num_hidden_layers=1).double().base_model.encoder.layer[0]
+    h = torch.randn(1, 6, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mask = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
+    mask[..., 4:] = torch.finfo(torch.float64).min
+    with torch.no_grad():
+        bare = layer(h[:, :4])
+        for found in (layer(h, mask), layer(h, attention_mask=mask)):
+            torch.testing.assert_close(found[:, :4], bare)
+
+
+def test_every_kind_of_mask_says_which_tokens_are_real():
+    least = torch.finfo(torch.float32).min
+    real = torch.tensor([[True, True, False]])
+    row = torch.where(real, 0.0, least)
+    causal = torch.full((3, 3), least).triu(1)
+    assert token_mask(None) is None
+    for mask in (
+        real,
+        row,
+        row[:, None, None],
+        row[:, None, None].expand(1, 2, 3, 3),
+        (causal + row).clamp_min(least)[None, None],
+    ):
+        assert torch.equal(token_mask(mask), real)
+    assert torch.equal(token_mask(real.float(), binary=True), real)
+
+
+@pytest.mark.parametrize("kind", ["mpnet", "deberta-v2"])
+def test_attention_maps_are_those_of_the_pass_that_carries_gradients(kind):
+    """These layers return their maps; those of a solver's evaluations have no gradient."""
+    model = connect(tiny(kind, attn_implementation="eager"), Connection())
+    maps = model(**tokens(kind), output_attentions=True).attentions
+    weights = dict(model.base_model.encoder.layer[2].attention.named_parameters())
+    query = next(weight for name, weight in weights.items() if name.endswith(("q.weight", "query_proj.weight")))
+    (gradient,) = torch.autograd.grad(maps[2].square().sum(), query)
+    assert float(gradient.abs().max()) > 0
+
+
 # ------------------------------------------------------------------------------------------------------- bad requests
 
 
@@ -320,6 +411,8 @@ def test_flash_attention_with_unrolled_descent_is_refused_with_a_cure():
     model.config._attn_implementation_internal = "flash_attention_2"
     assert "sdpa" in check(model, Connection.im_bert(gradient="unrolled"))[0][1]
     assert check(model, Connection.im_bert()) == []
+    assert "sdpa" in check(model, Connection(gradient=Implicit(order=2)))[0][1]
+    assert check(model, Connection(gradient=Implicit())) == []
 
 
 def test_a_cache_is_refused_and_switched_off():
@@ -353,8 +446,13 @@ def test_a_connection_that_makes_no_sense(settings, message):
 def test_connections_survive_json():
     import json
 
-    for connection in (*CONNECTIONS.values(), Connection(solver=GradientDescent(steps=7), gradient="implicit")):
+    others = Connection(solver=GradientDescent(steps=7), gradient="implicit"), Connection.runge_kutta(order=2)
+    for connection in (*CONNECTIONS.values(), *others):
         saved = json.loads(json.dumps(connection.to_dict()))
         assert Connection.from_dict(saved).to_dict() == connection.to_dict()
+    assert (
+        Connection.from_dict({"solver": {"name": "anderson"}, "gradient": {"name": "implicit"}, "theta": 0.5}).theta
+        == 0.5
+    )
     with pytest.raises(UnshakenError, match="unknown key 'speed'"):
         Connection.from_dict({**Connection().to_dict(), "speed": 1})

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
 from table import solvers
+from unshaken import UnshakenError
 from unshaken.connections import Connection, Detached, Implicit, Phantom, Unrolled
 from unshaken.connections.dropout import SharedDropout
 from unshaken.connections.layer import LayerEquation
@@ -174,17 +175,73 @@ def test_detached_has_the_solution_for_value_and_the_explicit_step_for_gradient(
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("damping", [1.0, 0.3])
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_phantom_is_a_truncated_neumann_series(affine, steps):
-    """For an affine layer the derivative of k evaluations at the solution is sum_{i<k} W^i."""
+def test_phantom_is_a_truncated_neumann_series(affine, steps, damping):
+    """For an affine layer the derivative of k evaluations at the solution is d sum_{i<k} ((1 - d) I + d W)^i."""
     weight, bias, h = affine
     h = h.clone().requires_grad_()
-    connection = Connection(form="layer", solver=EXACT, gradient=Phantom(steps=steps))
+    connection = Connection(form="layer", solver=EXACT, gradient=Phantom(steps=steps, damping=damping))
     z = solve(connection, h, lambda x: x @ weight + bias)
     cotangent = torch.randn_like(z)
     (ours,) = torch.autograd.grad(z, h, cotangent)
-    series = sum((torch.linalg.matrix_power(weight, power) for power in range(1, steps)), torch.eye(HIDDEN).double())
+    damped = (1 - damping) * torch.eye(HIDDEN).double() + damping * weight
+    series = damping * sum(torch.linalg.matrix_power(damped, power) for power in range(steps))
     torch.testing.assert_close(ours, cotangent @ series.T)
+
+
+def test_phantom_does_not_see_the_start_of_a_solve_that_was_given_up():
+    """z = h + 50 z runs away, so its best iterate is h itself; as a constant to backward, it leaves h + 50 c."""
+    h = torch.ones(1, 1, 1, dtype=torch.float64, requires_grad=True)
+    z = solve(Connection(form="layer", solver=FixedPoint(steps=3), gradient=Phantom()), h, lambda x: 50 * x)
+    z.sum().backward()
+    assert float(z.detach()) == 51
+    assert float(h.grad) == 1
+
+
+@pytest.mark.parametrize("settings", [{"steps": 0}, {"damping": 0.0}, {"damping": 1.5}, {"damping": 2.0}])
+def test_phantom_says_what_is_allowed(settings):
+    with pytest.raises(UnshakenError, match="steps is 1 or more, damping above 0, at most 1"):
+        Phantom(**settings)
+
+
+@pytest.mark.parametrize("form", ["layer", "increment"])
+@pytest.mark.parametrize(
+    "connection",
+    [
+        Connection.ex_bert(),
+        Connection.runge_kutta(order=2),
+        Connection.runge_kutta(order=4),
+        Connection(theta=0.4, solver=FixedPoint(steps=3), gradient=Unrolled()),
+        Connection(theta=0.4, solver=EXACT, gradient=Implicit(solver=EXACT)),
+    ],
+    ids=["euler", "second order", "fourth order", "theta unrolled", "theta implicit"],
+)
+def test_gradients_of_every_equation_agree_with_finite_differences(connection, form):
+    """By the input, the weights and a step that is learned."""
+
+    def function(h: Tensor, weight: Tensor, step: Tensor) -> Tensor:
+        problem = equation(connection, h, lambda x: torch.tanh(x @ weight), form, step)
+        if connection.order > 1:
+            return problem.runge_kutta()
+        if connection.theta == 0:
+            return problem.explicit()
+        return connection.gradient_mode.solve(problem, connection.solver)[0]
+
+    step = torch.tensor(0.6, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(function, (*inputs(), step), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["layer", "increment"])
+@pytest.mark.parametrize("theta", [0.0, 0.4, 1.0])
+def test_a_step_that_is_learned_is_a_step(affine, form, theta):
+    weight, bias, h = affine
+    connection = Connection(theta=theta, step=0.6, solver=FixedPoint(steps=2), gradient=Unrolled())
+    found = []
+    for step in (0.6, torch.tensor(0.6, dtype=torch.float64)):
+        problem = equation(connection, h, lambda x: torch.tanh(x @ weight + bias), form, step)
+        found.append(problem.explicit() if theta == 0 else Unrolled().solve(problem, connection.solver)[0])
+    torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize(

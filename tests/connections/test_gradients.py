@@ -266,9 +266,11 @@ def test_two_backward_passes_on_one_graph_are_two_times_one():
         torch.testing.assert_close(twice, 2 * once)
 
 
-def test_a_graph_that_is_not_differentiated_is_let_go():
-    """What backward needs must not hold itself alive: no collector of garbage would find it."""
-    model, batch = connect(tiny("bert"), Connection()), tokens()
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_graph_that_is_not_differentiated_is_let_go(order):
+    """What backward needs must not hold itself alive: no collector of garbage would find it. A tanh saves what it
+    returns."""
+    model, batch = connect(tiny("bert", hidden_act="tanh"), Connection(gradient=Implicit(order=order))), tokens()
     seen = []
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -277,9 +279,47 @@ def test_a_graph_that_is_not_differentiated_is_let_go():
 
     model.base_model.encoder.layer[1].intermediate.register_forward_hook(keep)
     output = model(**batch)
-    assert seen[0]() is not None
+    assert any(reference() is not None for reference in seen)
     del output
-    assert seen[0]() is None
+    assert all(reference() is None for reference in seen)
+
+
+@pytest.mark.parametrize(
+    "weight", ["bert.embeddings.word_embeddings", "bert.encoder.layer.0.output.dense", "classifier"]
+)
+def test_a_second_derivative_by_some_weights_alone_is_refused_too(weight):
+    """By what lies below the layers, in them and above them: Hessian-vector products are made this way."""
+    model = connect(tiny("bert", num_hidden_layers=1, attn_implementation="eager"), Connection())
+    weights = [*model.parameters()]
+    found = torch.autograd.grad(model(**tokens(), labels=LABELS).loss, weights, create_graph=True, allow_unused=True)
+    size = sum(gradient.square().sum() for gradient in found if gradient is not None)
+    with pytest.raises(UnshakenError, match="order=2"):
+        torch.autograd.grad(size, model.get_submodule(weight).weight)
+
+
+def test_asking_for_a_graph_changes_no_gradient():
+    weight, cotangent = linear_problem()
+    found = []
+    for create_graph in (False, True):
+        base = torch.ones(1, 4, dtype=torch.float64, requires_grad=True)
+        image = differentiate_once(lambda base, z: base + z @ weight, base, torch.ones_like(base), Anderson(steps=3))
+        found += torch.autograd.grad(image, base, cotangent, create_graph=create_graph)
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize(("options", "evaluations"), [({}, 2), ({"order": 2}, 3), ({"order": 3}, 4)])
+def test_a_derivative_more_costs_an_evaluation_more(options, evaluations):
+    """Each of them is a Newton step: z = 1 + w z is solved by the first, wherever it starts."""
+    calls, weight = 0, torch.full((1,), 0.5, dtype=torch.float64, requires_grad=True)
+
+    def g(z: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return weight * z + 1
+
+    z = torch.full((1, 1), 2.0, dtype=torch.float64)
+    differentiate_repeatedly(g, z, Anderson(steps=20, tolerance=1e-12), **options)
+    assert calls == evaluations
 
 
 def test_a_second_derivative_of_order_one_is_refused_and_of_order_two_is_exact():

@@ -17,6 +17,7 @@ from unshaken.connections import captured
 from unshaken.connections.graphs import Awaited, Captured, Pass, can_be_held, first_cause
 from unshaken.solvers import Anderson
 from unshaken.solvers.base import looking_later
+from unshaken.word_gradients import word_gradients
 
 LABELS = torch.tensor([0, 1, 0])
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -109,12 +110,97 @@ def test_texts_are_padded_to_a_bucket_which_changes_no_prediction():
         padded = runner._padded({**batch, "labels": LABELS})
         assert padded["input_ids"].shape == padded["attention_mask"].shape == (3, 16)
         assert padded["labels"] is LABELS
+        assert (padded["input_ids"][:, 9:] == model.config.pad_token_id).all()
+        assert runner._padded(tokens(length=15))["input_ids"].shape == (3, 16)
         with torch.no_grad():
             torch.testing.assert_close(model(**padded).logits, model(**batch).logits, rtol=0, atol=1e-9)
         assert runner._padded({"input_ids": batch["input_ids"]})["input_ids"].shape == (3, 9)  # nothing hides padding
     model.config.max_position_embeddings = 12
     with captured(model, bucket=16) as runner:
         assert runner._padded(batch)["input_ids"].shape == (3, 12)
+
+
+class Kept:
+    """In place of a graph, where there is no GPU: a pass that runs as it is."""
+
+    def __init__(self, made: Pass) -> None:
+        self.made = made
+
+    def __call__(self, inputs: dict[str, Tensor]) -> Any:
+        diverged, *outputs = self.made(*inputs.values())
+        return None if bool(diverged) else self.made.packed(tuple(outputs))
+
+
+class WithoutGPU(Captured):
+    """All that is decided about graphs, with passes for graphs."""
+
+    fails = 0
+
+    def can_capture(self, kwargs: dict[str, Any]) -> bool:
+        return True
+
+    def _new_graph(self, inputs: dict[str, Tensor], trains: bool) -> Any:
+        if self.fails:
+            self.fails += 1
+            raise RuntimeError("the pass waits for the device")
+        return Kept(Pass(self.model, self.forward, tuple(inputs), None))
+
+
+def test_a_shape_is_kept_when_it_comes_the_second_time_and_no_more_than_the_limit() -> None:
+    model, lengths = connected(), (16, 32, 48)
+    expected = [model(**tokens(length=length)).logits for length in lengths]
+    runner = WithoutGPU(model, limit=2)
+    with runner.standing_in():
+        for number in range(3):
+            for length, logits in zip(lengths, expected, strict=True):
+                found = model(**tokens(length=length), token_type_ids=None).logits  # what is None is left out
+                torch.testing.assert_close(found, logits)
+            assert (runner.replays, runner.eager) == ((0, 3), (2, 4), (4, 5))[number]
+
+
+def test_arguments_without_a_name_are_not_held_by_a_graph() -> None:
+    model, batch = connected(), tokens(length=16)
+    runner = WithoutGPU(model)
+    with runner.standing_in():
+        for _ in range(3):
+            model(batch["input_ids"], attention_mask=batch["attention_mask"])
+    assert (runner.replays, runner.eager) == (0, 3)
+
+
+def test_a_pass_that_cannot_be_captured_is_tried_once_and_run_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    model, batch = connected(), tokens(length=16)
+    runner = WithoutGPU(model)
+    runner.fails = 1
+    with runner.standing_in():
+        for _ in range(4):
+            model(**batch)
+    assert runner.fails == 2
+    assert (runner.replays, runner.eager) == (0, 4)
+    assert [record.getMessage() for record in caplog.records] == [
+        "no CUDA graph for this pass, which runs eagerly: the pass waits for the device"
+    ]
+
+
+def test_graphs_are_told_apart_by_all_that_changes_a_pass() -> None:
+    model, batch = connected(), tokens(length=16)
+    runner = WithoutGPU(model)
+
+    def run(**more: Tensor) -> int:
+        before = runner.replays
+        model(**batch, **more)
+        return runner.replays - before
+
+    with runner.standing_in():
+        assert [run(), run(), run()] == [0, 1, 1]
+        with torch.no_grad():
+            assert [run(), run()] == [0, 1]
+        model.train()
+        assert [run(), run()] == [0, 1]
+        with word_gradients():
+            assert [run(), run()] == [0, 1]
+        assert [run(labels=LABELS), run(labels=LABELS)] == [0, 1]
+        model.classifier.weight.requires_grad_(False)
+        assert [run(), run()] == [0, 1]
 
 
 def test_a_pass_is_awaited_until_its_backward_has_run_or_never_can():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from models import SETTINGS, tiny, tokens
@@ -15,6 +18,8 @@ from transformers import (
 from unshaken import Connection, connect
 from unshaken.connections.quality import gradient_quality, noise
 from unshaken.connections.stability import (
+    SOLVER_LADDER,
+    ResidualCurve,
     layer_residuals,
     lipschitz_estimates,
     perturbation_growth,
@@ -23,7 +28,7 @@ from unshaken.connections.stability import (
     rightmost_eigenvalues,
 )
 from unshaken.embedded import minilm_path
-from unshaken.solvers import Anderson, FixedPoint, GradientDescent
+from unshaken.solvers import SOLVERS, Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
 
 
 def linear_bert(scale: float) -> BertForSequenceClassification:
@@ -97,6 +102,105 @@ def test_the_rightmost_eigenvalue_is_that_of_the_jacobian():
         jacobian = torch.autograd.functional.jacobian(lambda x: layer(x), x).reshape(x.numel(), x.numel())
         exact.append(float(torch.linalg.eigvals(jacobian).real.max()))
     assert rightmost_eigenvalues(model, batch) == {"1": pytest.approx(max(exact), rel=1e-3)}
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_steepness_of_a_layer_is_the_largest_singular_value_of_its_jacobian(masked):
+    """Over the real tokens of each text: neither may padding be moved, nor does it count what it moves."""
+    model, batch = tiny("bert", num_hidden_layers=1).double(), tokens(length=6, padded=masked)
+    layer = model.base_model.encoder.layer[0]
+    h = model.base_model.embeddings(input_ids=batch["input_ids"]).detach()
+    exact = []
+    for row, real in enumerate(batch["attention_mask"].sum(1).tolist()):
+        x = h[row : row + 1, :real]
+        jacobian = torch.autograd.functional.jacobian(lambda x: layer(x), x).reshape(x.numel(), x.numel())
+        exact.append(float(torch.linalg.matrix_norm(jacobian, 2)))
+    given = batch if masked else {"input_ids": batch["input_ids"]}
+    assert lipschitz_estimates(model, given, iterations=100) == {"1": pytest.approx(max(exact), rel=1e-3)}
+
+
+def test_a_short_text_without_a_mask_has_no_more_eigenvalues_than_features():
+    model, batch = tiny("bert", num_hidden_layers=1).double(), {"input_ids": torch.tensor([[7, 9]])}
+    layer, h = model.base_model.encoder.layer[0], model.base_model.embeddings(input_ids=batch["input_ids"]).detach()
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x), h).reshape(h.numel(), h.numel())
+    exact = float(torch.linalg.eigvals(jacobian).real.max())
+    assert rightmost_eigenvalues(model, batch) == {"1": pytest.approx(exact, rel=1e-6)}
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": 0.7}])
+def test_growth_is_that_of_passes_with_the_embeddings_moved(options):
+    """With noise of the same seed, as large as `scale` times the embeddings of a text; 1% if nothing is said."""
+    model, batch = tiny("bert"), tokens()
+    embedded = model.get_input_embeddings()(batch["input_ids"]).detach()
+    noise = torch.randn(embedded.shape, generator=torch.Generator().manual_seed(3))
+    noise = noise * (embedded.flatten(1).norm(dim=1) / noise.flatten(1).norm(dim=1))[:, None, None]
+    with torch.no_grad():
+        clean, moved = (
+            model(
+                inputs_embeds=embedded + scale * noise,
+                attention_mask=batch["attention_mask"],
+                output_hidden_states=True,
+            ).hidden_states
+            for scale in (0.0, options.get("scale", 0.01))
+        )
+    real = batch["attention_mask"][..., None]
+    distances = torch.stack(
+        [
+            ((b - a) * real).flatten(1).norm(dim=1) / (a * real).flatten(1).norm(dim=1)
+            for a, b in zip(clean, moved, strict=True)
+        ]
+    )
+    (row,) = perturbation_growth(model, batch, {"plain": None}, seed=3, **options)
+    assert row.ratios == pytest.approx((distances / distances[0]).mean(1).tolist(), rel=1e-3)
+
+
+def curve(layer: str, steps: tuple[int, ...], residuals: tuple[float, ...], solver: str = "anderson") -> ResidualCurve:
+    none = tuple(0 for _ in steps)
+    return ResidualCurve(layer=layer, solver=solver, steps=steps, evaluations=steps, vjps=none, residuals=residuals)
+
+
+def test_the_cheapest_setting_that_is_good_enough_in_every_layer_is_recommended():
+    curves = [
+        curve("1", (1, 2, 3, 5), (0.3, 0.04, 0.01, 0.001)),
+        curve("2", (1, 2, 3, 5), (0.2, 0.06, 0.04, 0.002)),
+        curve("2", (1, 2, 3, 5), (0.0, 0.0, 0.0, 0.0), solver="broyden"),
+    ]
+    assert recommended_solver(curves) == (Anderson(steps=3), 0.04)
+    assert recommended_solver(curves, target=0.06) == (Anderson(steps=2), 0.06)
+    assert recommended_solver(curves, target=0.001) == (Anderson(steps=5), 0.002)
+
+
+def test_the_ladder_has_the_columns_of_the_docs_and_steps_that_can_be_compared():
+    page = (Path(__file__).parents[2] / "docs" / "connections.md").read_text(encoding="utf-8")
+    head = page.split("<!-- residuals -->")[1].strip().splitlines()[0]
+    names = {"descent": GradientDescent, "Picard": FixedPoint, "Anderson": Anderson, "Broyden": Broyden}
+    columns = re.findall(r"(descent|Picard|Anderson|Broyden) (?:T=)?(\d+)", head)
+    assert len(columns) > 5
+    for name, steps in columns:
+        assert names[name](steps=int(steps)) in SOLVER_LADDER
+    (newton,) = re.findall(r"Newton-Krylov (\d+) x (\d+)", head)
+    assert NewtonKrylov(steps=int(newton[0]), krylov=int(newton[1])) in SOLVER_LADDER
+    steps = {kind: [solver.steps for solver in SOLVER_LADDER if isinstance(solver, kind)] for kind in SOLVERS.values()}
+    assert steps[FixedPoint] == steps[Anderson] == steps[Broyden]  # a step of each is one evaluation
+    assert all(rungs[0] == 1 and rungs == sorted(set(rungs)) for rungs in steps.values())
+
+
+def test_curves_tell_what_a_solve_costs():
+    """T steps of descent are 2 T + 1 passes, and one more measures what is returned; Anderson's are one each."""
+    solvers = (GradientDescent(steps=2), GradientDescent(steps=5), Anderson(steps=2), Anderson(steps=5))
+    for row in residual_curves(tiny("bert", num_hidden_layers=1), tokens(), Connection(form="layer"), solvers):
+        passes = [sum(cost) for cost in zip(row.evaluations, row.vjps, strict=True)]
+        assert row.steps == (2, 5)
+        assert passes == ([6, 12] if row.solver == "gradient-descent" else [2, 5])
+
+
+def test_noise_is_measured_on_each_text_alone_and_without_its_padding():
+    model, seen = tiny("bert"), []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    noise(model, tokens(), None)
+    assert seen == [(3, 9), (1, 9), (1, 6), (1, 9)]
 
 
 def test_gradient_quality_is_one_for_what_converges_and_nothing_for_blind_modes():

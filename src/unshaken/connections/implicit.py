@@ -175,8 +175,8 @@ class _ApplyInverse(torch.autograd.Function):
                 image = operator.image()
                 u = operator.solve(image, v.detach())
             if torch.is_grad_enabled() and ctx.only_once:
-                refuse: Callable[[Tensor, Tensor], Tensor] = _RefuseSecondDerivative.apply
-                u = refuse(u, operator.point)
+                refuse: Callable[[Tensor, Tensor, Tensor], Tensor] = _RefuseSecondDerivative.apply
+                u = refuse(u, v, image)
             elif torch.is_grad_enabled():  # somebody differentiates this backward pass, and the solve with it
                 u = differentiate_repeatedly(
                     lambda u: operator.pull(image, u, v, differentiable=True), u, operator.solver
@@ -185,10 +185,13 @@ class _ApplyInverse(torch.autograd.Function):
 
 
 class _RefuseSecondDerivative(torch.autograd.Function):
-    """The identity, which cannot be differentiated: the solve behind `u` was not recorded."""
+    """The identity, which cannot be differentiated: the solve behind `u` was not recorded.
+
+    It hangs on all that `u` depends on, since autograd passes by what does not lead to the inputs it is asked for.
+    """
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, point: Tensor) -> Tensor:
+    def forward(ctx: Any, u: Tensor, v: Tensor, image: Tensor) -> Tensor:
         return u.view_as(u)
 
     @staticmethod
