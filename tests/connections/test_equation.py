@@ -13,6 +13,7 @@ from table import solvers
 from unshaken import UnshakenError
 from unshaken.connections import Connection, Detached, Implicit, Phantom, Unrolled
 from unshaken.connections.dropout import SharedDropout
+from unshaken.connections.gradients import solve_for_words
 from unshaken.connections.layer import LayerEquation
 from unshaken.solvers import SOLVERS, Anderson, FixedPoint, GradientDescent
 
@@ -188,6 +189,32 @@ def test_phantom_is_a_truncated_neumann_series(affine, steps, damping):
     damped = (1 - damping) * torch.eye(HIDDEN).double() + damping * weight
     series = damping * sum(torch.linalg.matrix_power(damped, power) for power in range(steps))
     torch.testing.assert_close(ours, cotangent @ series.T)
+
+
+@pytest.mark.parametrize(("form", "steps"), [("layer", 3), ("increment", 6)])
+def test_the_default_backward_solve_is_as_long_as_it_says(affine, form, steps):
+    """Three products in the layer form, six in the increment form, and five at least for words that are attacked."""
+    weight, bias, h = affine
+    products = 0
+
+    def layer(x: Tensor) -> Tensor:
+        def count(gradient: Tensor) -> None:
+            nonlocal products
+            products += 1
+
+        y = x @ weight + bias
+        if y.requires_grad:
+            y.register_hook(count)
+        return y
+
+    h = h.clone().requires_grad_()
+    connection = Connection(solver=FixedPoint(steps=2), gradient=Implicit())
+    solve(connection, h, layer, form).sum().backward()
+    assert products == steps
+    for mode in (Implicit(), Phantom()):
+        products = 0
+        solve_for_words(mode, equation(connection, h, layer, form), connection.solver)[0].sum().backward()
+        assert products == max(steps, 5)
 
 
 def test_phantom_does_not_see_the_start_of_a_solve_that_was_given_up():

@@ -106,7 +106,7 @@ def test_what_hooks_look_into_is_not_held_by_a_graph():
 
 def test_texts_are_padded_to_a_bucket_which_changes_no_prediction():
     model, batch = connected().double(), tokens()
-    with captured(model, bucket=16) as runner:
+    with captured(model) as runner:  # to a multiple of 16, as the docs say
         padded = runner._padded({**batch, "labels": LABELS})
         assert padded["input_ids"].shape == padded["attention_mask"].shape == (3, 16)
         assert padded["labels"] is LABELS
@@ -115,6 +115,7 @@ def test_texts_are_padded_to_a_bucket_which_changes_no_prediction():
         with torch.no_grad():
             torch.testing.assert_close(model(**padded).logits, model(**batch).logits, rtol=0, atol=1e-9)
         assert runner._padded({"input_ids": batch["input_ids"]})["input_ids"].shape == (3, 9)  # nothing hides padding
+    assert Captured(model)._padded(tokens(length=17))["input_ids"].shape == (3, 32)
     model.config.max_position_embeddings = 12
     with captured(model, bucket=16) as runner:
         assert runner._padded(batch)["input_ids"].shape == (3, 12)
