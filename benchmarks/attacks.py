@@ -2,12 +2,14 @@
 
     python benchmarks/attacks.py cpu --data DIR [--peer-python PYTHON --peer-script textattack_bench.py --wheel W]
     python benchmarks/attacks.py gpu --data DIR [--model ENCODER...] [--attack NAME...] [--compare] [--profile]
+    python benchmarks/attacks.py suite --data DIR [--suite mini|full] [-n 24] [--device cpu]
 
 The CPU part attacks MiniLM-L6 with a head fitted by ridge regression on the benign SST-2 sentences of AdvGLUE, with the
 counter-fitted dictionary: the model, sentences and dictionary of the peer's script, which is run right after. DIR holds
 `counterfitted_neighbors.json` and `advglue/dev_ann.json`. Costs are CPU seconds, which a shared machine disturbs least.
 The GPU part takes any encoder folder, and DIR holds `glue/SST-2/dev.tsv` and `imdb/test.jsonl` too; `--device cpu
---dtype float32 -n 12 --n-imdb 2` tries it out. Each prints one JSON object a line.
+--dtype float32 -n 12 --n-imdb 2` tries it out. The third runs the suite of the leaderboard in both ways: its last
+attacks on what is left, and every attack on every sentence. Each prints one JSON object a line.
 """
 
 from __future__ import annotations
@@ -25,9 +27,12 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from unshaken.attacks import PWWS, Genetic, Victim
+from unshaken.attacks import PWWS, Attack, Genetic, Victim
 from unshaken.embedded import minilm_path
+from unshaken.evaluation import evaluate
+from unshaken.evaluation.results import WORST_CASE
 from unshaken.examples import Example, Examples
+from unshaken.leaderboard.tracks import suite
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.victims.hugging_face import ModelVictim
 
@@ -196,6 +201,39 @@ def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
             yield from engine_speed.run(name, words, *victims[reviews], arguments, measure)
 
 
+def leaderboard_suite(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    """The suite of the leaderboard with its last attacks on what is left, and with every attack on every example."""
+    torch.set_num_threads(arguments.threads)
+    sentences = advglue_sentences(arguments.data)
+    words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
+    folder, device = arguments.model or minilm_path(), arguments.device
+    victim = victim_with_head(folder, sentences, device=device)
+    thirds = [sentences[start::3] for start in range(3)]  # public models: the same encoder with other heads
+    public = [victim_with_head(folder, part, device=device) for part in thirds] if arguments.suite == "full" else []
+    examples = right_examples(victim, sentences, arguments.n)
+    parts = suite(arguments.suite, words, public)
+    evaluate(victim, examples[:2], parts.first)  # warm-up
+    ways: dict[str, tuple[tuple[Attack, ...], tuple[Attack, ...]]] = {
+        "last attacks on what is left": (parts.first, parts.last),
+        "every attack on every example": ((*parts.first, *parts.last), ()),
+    }
+    found = {}
+    for way, (attacks, last) in ways.items():
+        wall, cpu = time.perf_counter(), time.process_time()
+        (result,) = evaluate(victim, examples, attacks, then=last).evaluations
+        found[way] = result.held(WORST_CASE)
+        for name, run in zip(result.attack_names, result.attacks, strict=True):
+            asked = {key: sum(getattr(row, key) for row in run.results) for key in ("queries", "rows")}
+            yield {"way": way, "attack": name, "examples": len(run.results), **asked, "wall_s": run.seconds}
+        total = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+        rows = [row for run in result.attacks for row in run.results]
+        asked = {key: sum(getattr(row, key) for row in rows) for key in ("queries", "rows")}
+        held = sum(found[way].values())
+        yield {"way": way, "suite": arguments.suite, "examples": len(examples), **asked, **total, "held": held}
+    one, other = found.values()
+    yield {"examples whose worst case differs": sum(one.get(key) != other.get(key) for key in {*one, *other})}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = parser.add_subparsers(dest="mode", required=True)
@@ -221,14 +259,21 @@ def main() -> None:
     on_gpu.add_argument("--in-flight", type=int, default=1024)
     on_gpu.add_argument("--compare", action="store_true", help="also search each example alone (short attacks)")
     on_gpu.add_argument("--profile", action="store_true", help="also print operators and functions by their time")
+    both_ways = modes.add_parser("suite")
+    both_ways.add_argument("--data", type=Path, required=True)
+    both_ways.add_argument("--suite", choices=["mini", "full"], default="mini")
+    both_ways.add_argument("--model", type=Path, help="encoder folder; MiniLM-L6 from its wheel by default")
+    both_ways.add_argument("--device", default="cpu")
+    both_ways.add_argument("--threads", type=int, default=1)
+    both_ways.add_argument("-n", type=int, default=24)
     on_cpu.add_argument("--population", type=int, default=20)
     on_cpu.add_argument("--generations", type=int, default=10)
-    for mode in (on_cpu, on_gpu):
+    for mode in (on_cpu, on_gpu, both_ways):
         mode.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    for record in (cpu if arguments.mode == "cpu" else gpu)(arguments):
+    for record in {"cpu": cpu, "gpu": gpu, "suite": leaderboard_suite}[arguments.mode](arguments):
         line = json.dumps(record)
         print(line, flush=True)
         if arguments.out:

@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,9 +141,18 @@ def main() -> None:
     entries = [(encoder, method) for encoder in given.encoder for method in given.method]
     public = [(encoder, "plain", seed) for encoder, seed in PUBLIC] if given.suite == "full" else []
     trainings = [*public, *((encoder, method, seed) for seed in SEEDS for encoder, method in entries)]
+    waiting = {entry: {*public, *((*entry, seed) for seed in SEEDS)} for entry in entries}
     with ThreadPoolExecutor(given.workers) as pool:
-        list(pool.map(lambda one: board.train(*one), trainings))
-        list(pool.map(lambda one: board.score(*one), entries))
+        running: dict[Future[None], tuple[str, str, int]] = {pool.submit(board.train, *one): one for one in trainings}
+        while running:  # an entry is scored as soon as its models are there, beside trainings of others
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                done.result()
+                trained = running.pop(done)
+                for entry in [entry for entry, models in waiting.items() if trained in models]:
+                    waiting[entry] -= {trained}
+                    if not waiting[entry]:
+                        del waiting[entry]
+                        running[pool.submit(board.score, *entry)] = (*entry, -1)  # which no entry waits for
     board.run("build", ["leaderboard", "build", "board", "--out", "board.html"])
     if board.failed:
         sys.exit(f"{len(board.failed)} commands have failed or were not begun; the same command goes on")

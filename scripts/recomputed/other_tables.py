@@ -16,6 +16,7 @@ from .recipe_tables import check_majorities, check_recipe_table, check_told
 from .records import Checkout, Table, marks_of, plain_lines
 from .shown import Number, Place, check_heading, gain, grid, is_table, plain, tables_in
 
+PASSING_OVER = ("exhaustive", "transfer")  # spaces that are too large, and what the source gets wrong
 NEAR = 3  # points of clean accuracy within which two models are compared
 
 
@@ -305,13 +306,13 @@ def check_board(place: Place, lines: Sequence[str], checkout: Checkout, _: str) 
 
 
 def worst_cases(entry: Mapping[str, Any], broken: set[tuple[str, str]]) -> Marks:
-    """Broken by one attack or by a third party is broken; exhaustive search may pass over what is too large for it."""
+    """Broken by one attack or by a third party is broken; what an attack may pass over is known by the others."""
     found = {}
     for seed, model in enumerate(entry["models"]):
         attacks = {name: marks_of({"held": marks}, None) for name, marks in model["held"].items()}
         is_broken = np.any([marks == 0 for marks in attacks.values()], axis=0)
         is_broken |= [(model["fingerprint"], name) in broken for name in entry["ids"]]
-        had_to = [np.isnan(marks) for name, marks in attacks.items() if name != "exhaustive"]
+        had_to = [np.isnan(marks) for name, marks in attacks.items() if name.split()[0] not in PASSING_OVER]
         found[seed] = np.where(is_broken, 0.0, np.where(np.any(had_to, axis=0), np.nan, 1.0))
     return found
 

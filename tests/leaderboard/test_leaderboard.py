@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from typer.testing import CliRunner
+from victims import TEXTS as MORE
 from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Exhaustive, Genetic, Victim
 from unshaken.cli import app
 from unshaken.defences import ASCC, PTWD, RIFT, SWAP, FreeLB, PlainTeacher, Standard, training_cost
 from unshaken.errors import UnshakenError
+from unshaken.evaluation import Report, evaluate
 from unshaken.evaluation.statistics import wilson
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
@@ -36,6 +38,8 @@ from unshaken.leaderboard import (
 from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
+from unshaken.leaderboard.score import clean_marks, held_marks
+from unshaken.leaderboard.tracks import suite
 from unshaken.substitutions import All, Typos, WordNet
 from unshaken.training.record import describe, describe_cost
 
@@ -181,8 +185,118 @@ def test_the_full_suite_runs_every_attack(victims: list[Victim], examples: Examp
     few = examples[:2]
     entry = score(victims[:1], few, TRACK, WORD_LIST, name="x", public=victims, recheck=0)
     assert list(entry.models[0].held) == [
-        *("pwws", "genetic", "beam", "exhaustive", "hull", "transfer", "transfer 1", "transfer 2")
+        *("pwws", "beam", "genetic", "hull", "transfer", "transfer 1", "transfer 2", "exhaustive")
     ]
+
+
+@pytest.fixture(scope="module")
+def more(victims: list[Victim]) -> Examples:
+    """Texts of which each model holds some and loses others."""
+    others = ("it is the end of the long film .", "the end of the plot", "a long and bad end", "not the film , the end")
+    return labelled(victims[0], [*TEXTS, *others, *MORE])
+
+
+@pytest.fixture(scope="module")
+def whole(victims: list[Victim], more: Examples) -> list[Scored]:
+    """The full suite as it was run before: every attack on every example."""
+    attacks = suite("full", WORD_LIST, victims).named
+    report = evaluate(victims, more, list(attacks.values()))
+    return [
+        Scored(
+            weights=victim.name,
+            fingerprint=victim.fingerprint,
+            record=record(seed),
+            clean=clean_marks(found),
+            held=held_marks(found, list(attacks)),
+            flags=(),
+        )
+        for seed, (victim, found) in enumerate(zip(victims, report.evaluations, strict=True))
+    ]
+
+
+@pytest.fixture(scope="module")
+def spared(victims: list[Victim], more: Examples, tmp_path_factory: pytest.TempPathFactory) -> tuple[Entry, Report]:
+    """The full suite, whose last attacks are spent on what is left."""
+    out = tmp_path_factory.mktemp("spared")
+    entry = score(victims, more, TRACK, WORD_LIST, name="plain", public=victims, recheck=0, out=out)
+    return entry, Report.load(out)
+
+
+def test_what_is_left_gives_the_worst_case_of_every_attack_on_every_example(
+    spared: tuple[Entry, Report], whole: list[Scored]
+) -> None:
+    entry, report = spared
+    assert entry.left == ("beam", "genetic", "hull", "transfer", "transfer 1", "transfer 2", "exhaustive")
+    tried = dict.fromkeys(entry.left, 0)
+    for model, before, found in zip(entry.models, whole, report.evaluations, strict=True):
+        assert model.worst == before.worst
+        assert "1" in model.worst
+        broken = set()  # in turn, by what was told of each attack
+        for name, run in zip(model.held, found.attacks, strict=True):
+            ids = [result.example_id for result in run.results]
+            if name in entry.left:
+                assert ids == [row.id for row in found.predictions if row.correct and row.id not in broken]
+                tried[name] += len(ids)
+            else:
+                assert len(ids) == len(entry.ids)
+            broken |= {result.example_id for result in run.results if result.outcome == "success"}
+            known = [mark for mark, right in zip(model.held[name], model.clean, strict=True) if right == "1"]
+            assert known.count("?") >= (len(known) - len(ids) if name in entry.left else 0)
+        for name, marks in model.held.items():  # where an attack was tried, it found what it finds among all
+            for mark, other in zip(marks, before.held[name], strict=True):
+                assert mark in ("?", other)
+    assert 0 < tried["exhaustive"] < len(entry.models) * len(entry.ids) / 2
+    exhausted = [
+        (place, model)
+        for model in entry.models
+        for place, (mark, right) in enumerate(zip(model.held["exhaustive"], model.clean, strict=True))
+        if mark == "1" and right == "1"
+    ]
+    assert all(model.worst[place] == "1" for place, model in exhausted)
+    assert exhausted
+
+
+def test_both_kinds_of_entries_stand_and_lies_of_both_kinds_are_refused(
+    spared: tuple[Entry, Report], whole: list[Scored], victims: list[Victim], more: Examples
+) -> None:
+    entry = replace(spared[0], models=spared[0].models[:1])
+    earlier = replace(entry, models=(whole[0],), left=())
+    for honest, mark in ((entry, "?"), (earlier, "?"), (entry, "1")):
+        assert verify(honest, victims, more, WORD_LIST, public=victims, count=len(more)).refused == ()
+        (model,) = honest.models
+        # What an attack broke is said not to have been tried, or to have held.
+        better = {name: marks.replace("0", mark) for name, marks in model.held.items()}
+        claim = replace(honest, models=(replace(model, held=better),))  # all its clean answers are right
+        told = verify(claim, victims, more, WORD_LIST, public=victims, count=len(more)).refused
+        assert any("under all attacks it claims 100.0%" in line for line in told)
+
+
+def test_an_entry_of_an_earlier_release_is_read(
+    whole: list[Scored], spared: tuple[Entry, Report], tmp_path: Path
+) -> None:
+    entry = spared[0]
+    path = submit(replace(entry, models=tuple(whole), left=()), tmp_path)
+    values = json.loads(path.read_text())
+    del values["left"]
+    path.write_text(json.dumps(values))
+    assert read_entry(path).left == ()
+    page = build(read_entries(tmp_path), tmp_path / "board.html").read_text()
+    assert "on the examples left" not in page
+    with pytest.raises(UnshakenError, match="cannot all have been tried on what others left"):
+        replace(entry, left=tuple(entry.models[0].held))
+
+
+def test_the_page_tells_what_was_tried_on_what_is_left(spared: tuple[Entry, Report], tmp_path: Path) -> None:
+    entry = spared[0]
+    page = build({submit(entry, tmp_path): entry}, tmp_path / "board.html").read_text()
+    known = [
+        mark
+        for model in entry.models
+        for mark, right in zip(model.held["exhaustive"], model.clean, strict=True)
+        if right == "1" and mark != "?"
+    ]
+    told = f"on the examples left: of {len(known)} tried in all models {known.count('1')} had no wording that flips"
+    assert told in page
 
 
 # ------------------------------------------------------------------------------------------------------------- entries
@@ -239,6 +353,9 @@ def test_what_a_bounded_attack_passes_over_is_known_by_the_others() -> None:
     model = made("x", ["1111"]).models[0]
     assert replace(model, held={"pwws": "1101", "exhaustive": "1??0"}).worst == "1100"
     assert replace(model, held={"pwws": "1?01", "genetic": "1101"}).worst == "1?01"
+    # A source that is wrong about an example has no text to try: no reason to leave the example out of the score.
+    assert replace(model, held={"pwws": "1101", "transfer": "1?10", "transfer 1": "??11"}).worst == "1100"
+    assert replace(model, held={"pwws": "1101", "hull": "1??1"}).worst == "1?01"
 
 
 # ------------------------------------------------------------------------------------------------------------- ranking

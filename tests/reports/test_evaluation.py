@@ -12,7 +12,7 @@ import torch
 from report_parts import WORDS, examples, save_model, small_texts, tiny_model, tokenizer
 from transformers import BertForSequenceClassification
 
-from unshaken.attacks import PWWS, AttackResults, Genetic, HullAttack, SearchAttack, Transfer
+from unshaken.attacks import PWWS, AttackResults, Exhaustive, Genetic, HullAttack, SearchAttack, Transfer
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.probes import HALF_ROUNDING, ROUNDING, truncated_swaps, visible_words
@@ -342,3 +342,96 @@ def test_swaps_behind_the_truncation_are_counted() -> None:
     assert truncated_swaps(planted, data, seen) == (2, 3)
     report = evaluate(victim, data)
     assert report.evaluations[0].predictions[0].truncated is True
+
+
+# ------------------------------------------------------------------------------------------------- what is left
+
+
+def weak_and_strong() -> tuple[Victim, Examples, list[SearchAttack]]:
+    """A search that stops after its first questions, and attacks that find what it leaves."""
+    model = tiny_model()
+    victim, data = Victim.from_model(model, tokenizer()), model_examples(model)
+    weak = PWWS(substitutions=SETS, query_budget=6)
+    return victim, data, [weak, Genetic(substitutions=SETS), Exhaustive(substitutions=SETS)]
+
+
+def test_attacks_on_what_is_left_find_what_they_find_on_all(tmp_path: Path) -> None:
+    victim, data, (weak, *strong) = weak_and_strong()
+    (whole,) = evaluate(victim, data, [weak, *strong]).evaluations
+    (part,) = evaluate(victim, data, weak, then=strong, out=tmp_path).evaluations
+    assert part.held("worst case") == whole.held("worst case")
+    standing = {row.id for row in part.predictions if row.correct}
+    for run, other in zip(part.attacks, whole.attacks, strict=True):
+        outcomes = {result.example_id: result.outcome for result in other.results}
+        assert {result.example_id: result.outcome for result in run.results}.items() <= outcomes.items()
+        if run.left:
+            assert {result.example_id for result in run.results} == standing
+        standing -= {result.example_id for result in run.results if result.outcome == "success"}
+    first, second, third = (len(run.results) for run in part.attacks)
+    assert first > second > third > 0  # the case is a real one: each attack breaks some
+    assert len(part.held("exhaustive")) == third
+    assert part.title("exhaustive") == "exhaustive, on what was left"
+    assert [run.left for run in part.attacks] == [False, True, True]
+    assert Report.load(tmp_path).evaluations == (part,)
+
+
+def test_a_run_on_what_is_left_goes_on_and_is_no_run_on_all(tmp_path: Path) -> None:
+    victim, data, (weak, genetic, exhaustive) = weak_and_strong()
+    (before,) = evaluate(victim, data, weak, then=[genetic], out=tmp_path).evaluations
+    (after,) = evaluate(victim, data, weak, then=[genetic, exhaustive], out=tmp_path, resume=True).evaluations
+    assert after.attacks[:2] == before.attacks
+    (whole,) = evaluate(victim, data, [weak, genetic], out=tmp_path, resume=True).evaluations
+    assert [len(run.results) for run in whole.attacks] == [len(data)] * 2
+    assert not any(run.left for run in whole.attacks)
+
+
+def test_a_run_on_what_is_left_is_tried_on_more_if_others_leave_it_more(tmp_path: Path) -> None:
+    victim, data, (weak, genetic, exhaustive) = weak_and_strong()
+    (before,) = evaluate(victim, data, genetic, then=[exhaustive], out=tmp_path).evaluations
+    (after,) = evaluate(victim, data, weak, then=[exhaustive], out=tmp_path, resume=True).evaluations
+    assert len(after.attacks[1].results) > len(before.attacks[1].results)
+    (fresh,) = evaluate(victim, data, weak, then=[exhaustive]).evaluations
+    assert after.held("worst case") == fresh.held("worst case")
+
+
+def test_what_is_left_is_rechecked_on_what_is_left() -> None:
+    victim, data, (weak, genetic, _) = weak_and_strong()
+    (found,) = evaluate(victim, data, weak, then=[genetic], recheck=len(data)).evaluations
+    assert {check.total for check in found.attacks[0].rechecks} == {len(data)}
+    assert {check.total for check in found.attacks[1].rechecks} == {len(found.attacks[1].results)}
+
+
+def test_nothing_is_asked_where_nothing_is_left() -> None:
+    victim, data, (_, _, exhaustive) = weak_and_strong()
+    (only_broken,) = evaluate(victim, data, exhaustive).evaluations
+    broken = [result.example_id for result in only_broken.attacks[0].results if result.outcome == "success"]
+    (found,) = evaluate(victim, data.with_ids(broken), exhaustive, then=[Genetic(substitutions=SETS)]).evaluations
+    assert found.attacks[1].results == ()
+    assert found.accuracy("worst case").hits == 0
+
+
+def test_two_models_are_not_compared_on_what_each_left(tmp_path: Path) -> None:
+    victim, data, (weak, *strong) = weak_and_strong()
+    other = Victim.from_model(tiny_model(seed=1, noise=0.3), tokenizer())
+    report = evaluate({"one": victim, "other": other}, data, weak, then=strong)
+    assert {item.condition for item in report.comparisons} == {"clean", "pwws", "worst case"}
+    for name in ("page.html", "page.md", "page.csv", "page.tex"):
+        assert "on what was left" in report.save(tmp_path / name).read_text()
+
+
+def test_a_report_of_an_earlier_release_has_no_attack_on_what_is_left(tmp_path: Path) -> None:
+    victim, data, (weak, *_) = weak_and_strong()
+    report = evaluate(victim, data, weak)
+    value = report.to_json()
+    del value["evaluations"][0]["attacks"][0]["left"]
+    assert Report.from_json(value) == report
+
+
+def test_transfers_on_what_is_left_are_flagged_if_they_find_what_direct_attacks_did_not() -> None:
+    victim, data, (weak, genetic, exhaustive) = weak_and_strong()
+    transfer = Transfer(source=victim, attack=genetic)
+    for direct, verdict in ((weak, "raised"), (exhaustive, "clear")):
+        report = evaluate(victim, data, direct, then=[transfer])
+        (check,) = (item for item in report.checks if item.flag == "transfer-beats-direct")
+        assert check.verdict == verdict
+        assert "examples that direct attacks had left standing" in check.evidence

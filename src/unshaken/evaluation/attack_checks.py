@@ -44,6 +44,11 @@ def _transfer(evaluation: Evaluation, subject: str) -> Check:
     by_transfer, by_direct = evaluation.accuracy(best_transfer), evaluation.accuracy(best_direct)
     evidence = f"accuracy {by_transfer} under {best_transfer}, {by_direct} under {best_direct}"
     settle = "strengthen the direct attack: more budget, margin scoring, or gradients (--attack hull)"
+    left = [run for _, run in runs if run.attack == "transfer" and run.left]
+    if left:  # each of which was tried on what direct attacks had not broken
+        broken = sum(run.counts.broken.hits for run in left)
+        told = f"transfers broke {broken} of {len(left[0].results)} examples that direct attacks had left standing"
+        return raised_if(broken > 0, flag, subject, told, settle)
     return raised_if(by_transfer.hits < by_direct.hits, flag, subject, evidence, settle)
 
 
@@ -53,7 +58,7 @@ def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
     budget = given if isinstance(given, int) else 0
     stopped = [result for result in run.results if result.outcome == "failure" and 0 < budget <= result.queries]
     if stopped:
-        half, full = accuracy_at_budget(evaluation, run, [budget // 2, budget])
+        half, full = accuracy_at_budget(run, [budget // 2, budget])
         evidence = (
             f"{len(stopped)} examples ended at the budget of {budget} queries; accuracy {100 * half:.1f} at half the "
             f"budget, {100 * full:.1f} at all of it"

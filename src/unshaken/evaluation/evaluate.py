@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.attacks import find_attack
-from unshaken.attacks.base import Attack, AttackResults, SearchAttack
+from unshaken.attacks.base import Attack, AttackResult, AttackResults, SearchAttack
 from unshaken.attacks.shard_files import gather, remove_parts
 from unshaken.attacks.transfer import Transfer
 from unshaken.certificates import Certificate, find_certificate
@@ -41,6 +41,7 @@ def evaluate(
     examples: Examples | Mapping[str, Examples] | Any,
     attacks: Attack | str | Sequence[Attack | str] = (),
     *,
+    then: Sequence[Attack | str] = (),
     out: Path | str | None = None,
     resume: bool = False,
     seed: int = 0,
@@ -61,6 +62,8 @@ def evaluate(
         examples: One set, or several by name. A pandas DataFrame or a `datasets.Dataset` is read like a file.
         attacks: Each is run on every model and set, and the worst case over all of them is reported. Names do as on
             the command line: `attacks=["pwws", "genetic:population=20"]`.
+        then: More attacks, each on those examples only that all before it left standing. They add to the worst case for
+            fewer queries, and have no accuracy of their own on all examples.
         out: A folder for the results. Attacks write each finished example there, and the report is saved as JSON.
         resume: Continue the run that `out` holds.
         seed: Of the samples that probes and rechecks draw; attacks have seeds of their own.
@@ -90,16 +93,18 @@ def evaluate(
         twins = [calibrated(model, held_out) for model in models]
         models = [twin for pair in zip(models, twins, strict=True) for twin in pair]
         names = names and [name for own in names for name in (own, f"{own}, calibrated")]
-    chosen = chosen_attacks(attacks)
+    chosen, last = chosen_attacks(attacks), chosen_attacks(then)
     wanted = [certificates] if isinstance(certificates, Certificate | str) else certificates
     proofs = [find_certificate(item) for item in wanted]
     folder = None if out is None else Path(out)
     if folder is None and not shard.is_whole:
         raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
+    if last and not shard.is_whole:
+        raise UnshakenError("`then` needs what all examples came to; run it in one process")
     if folder is not None and (folder / REPORT_FILE).exists() and not resume:
         raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
     with contextlib.nullcontext() if folder is None else locked(folder):
-        how = (chosen, folder, resume, seed, recheck, progress, shard)
+        how = (chosen, last, folder, resume, seed, recheck, progress, shard)
         # A temperature changes no answer, so what is proved of a model holds for its twin.
         runs = [_Run(victim, rows, *how, () if victim in twins else proofs) for rows in sets for victim in models]
         if not shard.is_whole:  # all shares first, so that the first process waits for the others once
@@ -186,6 +191,7 @@ class _Run:
     victim: Victim
     examples: Examples
     attacks: Sequence[Attack]
+    then: Sequence[Attack]
     out: Path | None  # of all runs
     resume: bool
     seed: int
@@ -209,7 +215,7 @@ class _Run:
             key = _key(attack.name, attack.settings())
             if key not in known:
                 start = time.perf_counter()
-                self._run(attack, self._path(key))
+                self._run(attack, self._path(key), self.examples)
                 self.spent[key] = time.perf_counter() - start
 
     def evaluation(self) -> Evaluation:
@@ -222,12 +228,28 @@ class _Run:
         visible = probes.visible_words(self.victim, self.examples)
         runs = {_key(run.attack, run.settings): run for run in result.attacks}
         wanted = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
+        last = {_key(attack.name, attack.settings()): attack for attack in self.then}
+        last = {key: attack for key, attack in last.items() if key not in wanted}
         for key, attack in wanted.items():
-            run = runs.get(key) or self._attack(attack, visible, key)
+            run = runs.get(key)
+            if run is None or run.left:  # part of it is kept in its file
+                run = self._attack(attack, visible, key)
             runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
-            result = replace(result, attacks=tuple(runs[key] for key in wanted if key in runs))
-            self._keep(result)
+            result = self._with(result, runs, [*wanted, *last])
+        for number, (key, attack) in enumerate(last.items()):
+            before = [runs[key] for key in [*wanted, *last][: len(wanted) + number]]
+            left, run = replace(result, attacks=tuple(before)).standing, runs.get(key)
+            if run is None or not {*left} <= {row.example_id for row in run.results}:  # others have left it more
+                run = self._attack(attack, visible, key, left=left)
+            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
+            result = self._with(result, runs, [*wanted, *last])
         return self._certify(result)
+
+    def _with(self, result: Evaluation, runs: Mapping[str, AttackRun], keys: Sequence[str]) -> Evaluation:
+        """The evaluation with the attacks that are done, in their order, kept on disk."""
+        found = replace(result, attacks=tuple(runs[key] for key in keys if key in runs))
+        self._keep(found)
+        return found
 
     def _certify(self, result: Evaluation) -> Evaluation:
         """The certificates that are asked for; one that is there already stays."""
@@ -289,11 +311,22 @@ class _Run:
             seconds=time.perf_counter() - start,
         )
 
-    def _attack(self, attack: Attack, visible: list[tuple[tuple[int, ...], ...]] | None, key: str) -> AttackRun:
+    def _attack(
+        self,
+        attack: Attack,
+        visible: list[tuple[tuple[int, ...], ...]] | None,
+        key: str,
+        left: Sequence[str] | None = None,
+    ) -> AttackRun:
+        """One attack on all examples, or on those that were left."""
         path = self._path(key)
         start = time.perf_counter()
-        if path is None or self.shard.is_whole:
-            found = self._run(attack, path)
+        found: Sequence[AttackResult]
+        if left is not None:
+            rows = self.examples.with_ids(left)
+            found = self._run(attack, path, rows) if len(rows) else ()
+        elif path is None or self.shard.is_whole:
+            found = self._run(attack, path, self.examples)
         else:
             found = gather(attack, path, self.examples, self.shard)
         return AttackRun(
@@ -303,6 +336,7 @@ class _Run:
             seconds=self.spent.get(key, 0.0) + time.perf_counter() - start,
             truncated_swaps=probes.truncated_swaps(found, self.examples, visible),
             rechecks=(),
+            left=left is not None,
         )
 
     @property
@@ -313,15 +347,14 @@ class _Run:
     def _path(self, key: str) -> Path | None:
         return None if self.folder is None else self.folder / f"{key}.jsonl"
 
-    def _run(self, attack: Attack, path: Path | None) -> AttackResults:
-        return attack(
-            self.victim, self.examples, out=path, resume=self.resume, progress=self.progress, shard=self.shard
-        )
+    def _run(self, attack: Attack, path: Path | None, rows: Examples) -> AttackResults:
+        return attack(self.victim, rows, out=path, resume=self.resume, progress=self.progress, shard=self.shard)
 
     def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:
         if not self.recheck or not isinstance(attack, SearchAttack) or not probes.variants(attack):
             return ()
-        return probes.rechecks(attack, self.victim, self.examples, run.results, self.recheck, self.seed)
+        rows = self.examples.with_ids(result.example_id for result in run.results) if run.left else self.examples
+        return probes.rechecks(attack, self.victim, rows, run.results, self.recheck, self.seed) if len(rows) else ()
 
 
 def _key(name: str, settings: Mapping[str, Any]) -> str:

@@ -250,7 +250,7 @@ def _with_texts(run: Any, texts: dict[str, list[str]], where: str) -> Any:
                 raise UnshakenError(f"{where}.results[{index}]: no prediction has the id {key!r}")
             result = {**result, "original": texts[key]}
         results.append(result)
-    return {**run, "results": results}
+    return {"left": False, **run, "results": results}  # which files of earlier releases do not have
 
 
 def merge(reports: Sequence[Report]) -> Report:

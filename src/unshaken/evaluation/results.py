@@ -101,6 +101,8 @@ class AttackRun:
         results: One an example, in the order of the examples.
         truncated_swaps: Swaps of words the model never sees, and all swaps; None if the tokenizer does not say.
         rechecks: The attack repeated under other scores, where that was asked for.
+        left: Whether it was run on those examples only that the attacks before it had left standing; others have no
+            result.
     """
 
     attack: str
@@ -109,6 +111,7 @@ class AttackRun:
     seconds: float  # of the process that finished it
     truncated_swaps: tuple[int, int] | None
     rechecks: tuple[Recheck, ...]
+    left: bool = False
 
     @cached_property
     def counts(self) -> AttackResults:
@@ -166,7 +169,8 @@ class Evaluation:
     def held(self, condition: str) -> dict[str, bool]:
         """For each example id, whether the answer is right and stays right under this attack.
 
-        An example whose attack ended in an error proved nothing and is left out, unless another attack broke it.
+        An example whose attack ended in an error proved nothing and is left out, unless another attack broke it. So is
+        one that an attack on what was left was not tried on.
         """
         correct = {row.id: row.correct for row in self.predictions}
         if condition == CLEAN:
@@ -175,7 +179,15 @@ class Evaluation:
         results = [result for run in runs for result in run.results]
         broken = {result.example_id for result in results if result.outcome in ("success", "skipped")}
         unknown = {result.example_id for result in results if result.outcome == "error"} - broken
+        if condition != WORST_CASE and self.run(condition).left:
+            unknown |= correct.keys() - {result.example_id for result in results}
         return {key: right and key not in broken for key, right in correct.items() if key not in unknown}
+
+    @property
+    def standing(self) -> list[str]:
+        """The ids of the examples that are right and that no attack so far has broken."""
+        broken = {result.example_id for run in self.attacks for result in run.results if result.outcome == "success"}
+        return [row.id for row in self.predictions if row.correct and row.id not in broken]
 
     def run(self, name: str) -> AttackRun:
         return self.attacks[self.attack_names.index(name)]
@@ -191,13 +203,15 @@ class Evaluation:
 
     def title(self, condition: str) -> str:
         """What to call a condition: the answers to a static adversarial set are not clean ones."""
+        if condition in self.attack_names and self.run(condition).left:
+            return f"{condition}, on what was left"
         return "all levels" if condition == CLEAN and self.is_static else condition
 
     @cached_property
     def searches(self) -> dict[str, AttackRun]:
-        """The attacks that ask this model as they search, for which a query budget means something."""
+        """The attacks on all examples that ask this model as they search, for which a query budget means something."""
         named = zip(self.attack_names, self.attacks, strict=True)
-        return {name: run for name, run in named if run.attack != "transfer"}
+        return {name: run for name, run in named if run.attack != "transfer" and not run.left}
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -225,8 +239,8 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def accuracy_at_budget(evaluation: Evaluation, run: AttackRun, budgets: Sequence[int]) -> list[float]:
+def accuracy_at_budget(run: AttackRun, budgets: Sequence[int]) -> list[float]:
     """Accuracy under the attack had it been stopped after this many queries per example."""
     broken = [result.queries for result in run.results if result.outcome == "success"]
-    total = len(evaluation.predictions) - run.counts.errors
-    return [(run.counts.attacked - sum(queries <= budget for queries in broken)) / total for budget in budgets]
+    held = [run.counts.attacked - sum(queries <= budget for queries in broken) for budget in budgets]
+    return [count / run.counts.answered for count in held]

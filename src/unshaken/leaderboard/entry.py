@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from unshaken.leaderboard.tracks import Track
 from unshaken.schema import decode, encode, parse_json
 
 BREAKS = ".breaks.jsonl"
-BOUNDED = "exhaustive"  # the attack that passes over what is too large for it
+# Attacks that pass over what is too large for them, or what their source gets wrong.
+PASSING_OVER = ("exhaustive", "transfer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,9 @@ class Scored:
     Attributes:
         weights: Where its folder is: a path or an address, for those who check.
         clean: One character per example: 1 if the answer is right, 0 if not.
-        held: The same for each attack: 1 if the answer is right and stays right; ? if the attack was not carried out.
+        held: The same for each attack: 1 if the answer is right and stays right; ? if the attack was not carried out,
+            or not tried because another had broken the example. 1 under exhaustive search is a proof: no wording of the
+            space flips it.
         flags: Every reliability check as [flag, verdict, evidence].
     """
 
@@ -53,16 +56,20 @@ class Scored:
 
     @property
     def worst(self) -> str:
-        """Broken if one attack broke it; unknown if none did and one that had to was not carried out."""
-        names = list(self.held)
-        return "".join(
-            "0"
-            if "0" in marks
-            else "?"
-            if any(mark == "?" and name != BOUNDED for name, mark in zip(names, marks, strict=True))
-            else "1"
-            for marks in zip(*self.held.values(), strict=True)
-        )
+        return worst_of(self.held)
+
+
+def worst_of(held: Mapping[str, str]) -> str:
+    """Broken if one attack broke it; unknown if none did and one that had to was not carried out."""
+    has_to = [name.split()[0] not in PASSING_OVER for name in held]
+    return "".join(
+        "0"
+        if "0" in marks
+        else "?"
+        if any(mark == "?" and needed for mark, needed in zip(marks, has_to, strict=True))
+        else "1"
+        for marks in zip(*held.values(), strict=True)
+    )
 
 
 def require_seeds_of_one_method(name: str, fingerprints: Sequence[str], records: Sequence[TrainingRecord]) -> None:
@@ -86,6 +93,8 @@ class Entry:
         majority: Accuracy of always answering with the most frequent label.
         cost: Training passes relative to plain fine-tuning, if the record says.
         code: Version, digest and commit of the unshaken that scored it.
+        left: The attacks that were tried on what those before them had left; none in entries of earlier releases, in
+            which every attack was tried on every example.
     """
 
     name: str
@@ -100,6 +109,7 @@ class Entry:
     code: dict[str, str]
     created: str
     recipe: str = ""
+    left: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -109,6 +119,8 @@ class Entry:
                 raise UnshakenError(f"{self.name}: {len(self.ids)} ids and {len(model.clean)} marks of {model.weights}")
             if set(model.held) != set(self.models[0].held):
                 raise UnshakenError(f"{self.name}: its models were not attacked by the same suite")
+        if not set(self.left) < set(self.models[0].held):
+            raise UnshakenError(f"{self.name}: {', '.join(self.left)} cannot all have been tried on what others left")
         require_seeds_of_one_method(
             self.name, [model.fingerprint for model in self.models], [model.record for model in self.models]
         )
@@ -142,7 +154,8 @@ class Entry:
 
 
 def read_entry(path: Path | str) -> Entry:
-    return decode(Entry, read_json(path), str(path))
+    values = read_json(path)
+    return decode(Entry, {"left": [], **values} if isinstance(values, dict) else values, str(path))
 
 
 def read_entries(folder: Path | str) -> dict[Path, Entry]:

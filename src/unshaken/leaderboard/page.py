@@ -61,10 +61,25 @@ def _row(one: Ranked) -> dict[str, Any]:
         "raised": raised,
         "unknown": unknown,
         "breaks": one.breaks,
-        "attacks": {name: str(entry.share(name)) for name in entry.models[0].held},
+        "attacks": {name: _under(entry, name) for name in entry.models[0].held},
         "evidence": sorted({tuple(flag) for model in entry.models for flag in model.flags}),
         "weights": [model.weights for model in entry.models],
         "recipe": entry.recipe,
         "code": " ".join(entry.code.values()),
         "created": entry.created,
     }
+
+
+def _under(entry: Entry, name: str) -> str:
+    """What an attack did; of one on what was left in counts, since a share of it says nothing about all examples."""
+    if name not in entry.left:
+        return str(entry.share(name))
+    marks = [
+        mark
+        for model in entry.models
+        for mark, right in zip(model.held[name], model.clean, strict=True)
+        if right == "1"
+    ]
+    standing = "had no wording that flips them" if name == "exhaustive" else "held"
+    tried = marks.count("1") + marks.count("0")
+    return f"on the examples left: of {tried:,} tried in all models {marks.count('1'):,} {standing}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from unshaken.attacks import Attack
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.environment import environment, now
 from unshaken.evaluation.evaluate import evaluate
@@ -36,6 +36,9 @@ def score(
 ) -> Entry:
     """Attack every model with the track's whole suite.
 
+    The first attack is tried on all examples. The others can only add to the worst case, so each is spent on what those
+    before it have left: the score is the same, for a part of the queries.
+
     Args:
         victims: The models of one method, one per training seed, each a folder with its training record.
         examples: What to attack; all entries of a ranking have the same.
@@ -54,7 +57,8 @@ def score(
     attacks = suite(suite_name, substitutions, public)
     records = [track.require_fit(TrainingRecord.load(victim.folder), substitutions) for victim in victims]
     require_seeds_of_one_method(name, [victim.fingerprint for victim in victims], records)
-    report = evaluate(victims, examples, attacks, out=out, resume=resume, recheck=recheck, progress=progress)
+    how: dict[str, Any] = {"out": out, "resume": resume, "recheck": recheck, "progress": progress}
+    report = evaluate(victims, examples, attacks.first, then=attacks.last, **how)
     checks = report.checks
     models = []
     for victim, record, evaluation in zip(victims, records, report.evaluations, strict=True):
@@ -70,7 +74,7 @@ def score(
                 fingerprint=victim.fingerprint,
                 record=record,
                 clean=clean_marks(evaluation),
-                held=held_marks(evaluation, attacks),
+                held=held_marks(evaluation, list(attacks.named)),
                 flags=own,
             )
         )
@@ -87,6 +91,7 @@ def score(
         code=environment()["code"],
         created=now(),
         recipe=recipe,
+        left=tuple(attacks.named)[len(attacks.first) :],
     )
 
 
@@ -94,12 +99,11 @@ def clean_marks(evaluation: Evaluation) -> str:
     return "".join("01"[row.correct] for row in evaluation.predictions)
 
 
-def held_marks(evaluation: Evaluation, attacks: Sequence[Attack]) -> dict[str, str]:
-    """Of each attack, what became of each example. Transfers are told apart by their source."""
-    found: dict[str, str] = {}
-    for attack, run in zip(attacks, evaluation.attacks, strict=True):
-        outcomes = {result.example_id: result.outcome for result in run.results}
-        marks = {"success": "0", "skipped": "0", "failure": "1", "error": "?"}
-        name = attack.name if attack.name not in found else f"{attack.name} {sum(attack.name in key for key in found)}"
-        found[name] = "".join(marks[outcomes[row.id]] if row.correct else "0" for row in evaluation.predictions)
+def held_marks(evaluation: Evaluation, names: Sequence[str]) -> dict[str, str]:
+    """Of each attack, what became of each example; ? if it was not tried, because another had broken it."""
+    marks = {"success": "0", "skipped": "0", "failure": "1", "error": "?"}
+    found = {}
+    for name, run in zip(names, evaluation.attacks, strict=True):
+        outcomes = {result.example_id: marks[result.outcome] for result in run.results}
+        found[name] = "".join(outcomes.get(row.id, "?") if row.correct else "0" for row in evaluation.predictions)
     return found

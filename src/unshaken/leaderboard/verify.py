@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unshaken.attacks import Attack
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.statistics import wilson
 from unshaken.examples import Examples
-from unshaken.leaderboard.entry import Entry, Scored
+from unshaken.leaderboard.entry import Entry, Scored, worst_of
 from unshaken.leaderboard.score import clean_marks, held_marks
-from unshaken.leaderboard.tracks import suite
+from unshaken.leaderboard.tracks import Suite, suite
 from unshaken.substitutions import Substitutions
 from unshaken.victims.base import Victim
+
+WORST = "all attacks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,8 @@ def verify(
     """Attack some of the examples again. The verifier chooses the seed, so that an entry cannot know which.
 
     A claim is refused if a model is another one than was scored, if a clean answer differs from what was claimed, or
-    if the claimed share of examples that hold lies outside the 95% interval of what was measured.
+    if the claimed share of examples that hold, under one attack or in the worst case, lies outside the 95% interval of
+    what was measured. What the entry tried on all examples is tried on all, and the rest on what is left.
     """
     by_fingerprint = {victim.fingerprint: victim for victim in victims}
     if examples.fingerprint != entry.data:
@@ -69,23 +71,25 @@ def verify(
 
 
 def _checked(
-    entry: Entry, model: Scored, victim: Victim, part: Examples, places: np.ndarray, attacks: list[Attack]
+    entry: Entry, model: Scored, victim: Victim, part: Examples, places: np.ndarray, attacks: Suite
 ) -> list[str]:
-    again = evaluate(victim, part, attacks).evaluations[0]
+    first = {name: attack for name, attack in attacks.named.items() if name not in entry.left}
+    last = {name: attack for name, attack in attacks.named.items() if name in entry.left}
+    again = evaluate(victim, part, list(first.values()), then=list(last.values())).evaluations[0]
     refused = []
     clean, claimed = clean_marks(again), "".join(model.clean[place] for place in places)
     wrong = [entry.ids[place] for place, one, other in zip(places, clean, claimed, strict=True) if one != other]
     if wrong:
         refused.append(f"{model.weights}: {len(wrong)} clean answers are not as claimed, such as {wrong[0]!r}")
-    for name, marks in held_marks(again, attacks).items():
-        if name not in model.held:
+    measured_marks, claims = held_marks(again, [*first, *last]), {**model.held, WORST: model.worst}
+    for name, marks in {**measured_marks, WORST: worst_of(measured_marks)}.items():
+        if name not in claims:
             refused.append(f"{model.weights}: the entry does not have the attack {name}")
             continue
-        pairs = [
-            (one == "1", other == "1")
-            for one, other in zip(marks, (model.held[name][place] for place in places), strict=True)
-            if "?" not in (one, other)
-        ]
+        own = [claims[name][place] for place in places]
+        if name == WORST:  # where a claim is left out of the score, and so no way out
+            own = [mark.replace("?", "1") for mark in own]
+        pairs = [(one == "1", other == "1") for one, other in zip(marks, own, strict=True) if "?" not in (one, other)]
         if not pairs:
             continue
         measured, share = sum(one for one, _ in pairs), sum(other for _, other in pairs) / len(pairs)

@@ -70,7 +70,7 @@ def curves(report: Report, group: Sequence[Evaluation]) -> list[Curve]:
         Curve(
             model=report.name_of(item),
             attack=name,
-            points=tuple(zip(budgets, accuracy_at_budget(item, run, budgets), strict=True)),
+            points=tuple(zip(budgets, accuracy_at_budget(run, budgets), strict=True)),
         )
         for item, name, run in searches
     ]
