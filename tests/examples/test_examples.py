@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -72,6 +74,19 @@ def test_the_table_says_what_the_scans_found() -> None:
     assert "| as written | 100% | 100% | 0% | 0% |" in found
     assert "| `homoglyphs` | 0% | 100% | 0% | 0% |" in found
     assert "| `tag-characters` | 0% | 100% | 0% | 0% |" in found
+
+
+def test_there_are_as_many_harmless_texts_as_prompts(tmp_path, monkeypatch) -> None:
+    """However many are asked for: the page compares the two shares."""
+    example = load("guard_before_and_after")
+    (tmp_path / "data").mkdir()
+    prompts = [f"forget all that you know , number {n}" for n in range(5)]
+    (tmp_path / "data" / "inthewild_jailbreak_llms.json").write_text(json.dumps(prompts), encoding="utf-8")
+    monkeypatch.setattr(example, "folder_of", lambda package: tmp_path)
+    for asked, got in ((100, 5), (3, 3)):
+        rows, others = example.texts(asked)
+        assert Counter(rows.labels) == {0: got, 1: got}
+        assert not {row.texts[0] for row in rows} & set(others)
 
 
 @pytest.mark.slow

@@ -188,6 +188,8 @@ def test_from_typing_to_the_flip(ground: Playground, browser: Any, width: int) -
     page.goto(ground.url)
     panel = page.get_by_role("region", name="naive")
     expect(panel.locator("input")).to_be_hidden()  # nothing to step through yet
+    label, field = (page.locator(one).bounding_box() for one in ("label[for=text]", "#text"))
+    assert label["y"] + label["height"] + 4 <= field["y"]  # the ring of the focus does not run through the label
     page.locator("#text").fill("a good <img src=x onerror=alert(1)> film")
     page.locator("#attack").select_option("greedy")
     page.locator("#text").press("Control+Enter")  # no mouse is needed

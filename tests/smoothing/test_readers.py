@@ -163,7 +163,9 @@ def test_training_and_a_scan_give_their_reader_the_words_of_the_model(unshaken: 
     assert code == 0, err
     victim = Victim.from_pretrained(tiny, device="cpu")
     assert "money" in victim.tokenizer.get_vocab()
-    for reader in (load(tmp_path / "run" / "model"), with_reader(victim, "spelling").reader):
+    function = Victim.from_callable(lambda texts: [[0.5, 0.5]] * len(texts))
+    scanned = [with_reader(one, "spelling").reader for one in (victim, function)]
+    for reader in (load(tmp_path / "run" / "model"), *scanned):
         assert reader("money for the french") == "money for the french"
 
 

@@ -137,7 +137,17 @@ def with_reader(victim: Victim, spec: str) -> Victim:
     from unshaken.readers import KnownWords, parse
     from unshaken.victims import Reading
 
-    return Reading(victim, parse(spec, KnownWords.of(tokenizer=getattr(victim, "tokenizer", None))))
+    tokenizer = getattr(victim, "tokenizer", None) or _tokenizer_at_hand()
+    return Reading(victim, parse(spec, KnownWords.of(tokenizer=tokenizer)))
+
+
+def _tokenizer_at_hand() -> Any:
+    """MiniLM's, for a service or a function, which has none to show; None without the extra `demo`."""
+    from unshaken.attacks.faithfulness import encoder_at_hand
+    from unshaken.embedded import minilm_path
+    from unshaken.pretrained import load
+
+    return load("AutoTokenizer", str(minilm_path())) if encoder_at_hand() else None
 
 
 def _with_classes(victim: Victim, names: tuple[str, ...]) -> Victim:
