@@ -11,7 +11,8 @@ it was stopped, and tries again what survived with `--again`. Killed means that 
 killed by the time limit. Seconds are those of the processor, so that a busy machine gives the same verdicts.
 
 A mutant that computes the same as the program stands in `equivalent_mutants.toml` with the reason, is not tried, and
-does not count. What is printed for each survivor is what an entry there needs.
+does not count. What is printed for each survivor is what an entry there needs. `--listed` tries those of the list
+instead, to find entries that a test tells from the program after all. `--summary` keeps the counts in a file.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -281,12 +283,18 @@ def main() -> None:
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--again", action="store_true", help="try the survivors of before again")
     words.add_argument("--part", default="1/1", help="2/3: the second of three parts, for processes side by side")
+    kind = words.add_mutually_exclusive_group()
+    kind.add_argument("--listed", action="store_true", help="try the mutants of the list of equivalent ones instead")
+    kind.add_argument("--summary", type=Path, help="a JSON file in which the counts of this source are kept")
     given, tests = words.parse_known_args()
     source: Path = given.source.resolve()
     given.lines = given.lines or Path(tempfile.mkdtemp()) / "lines.json"
     paths = sorted(source.rglob("*.py")) if source.is_dir() else [source]
     alike = equivalents()
     every = [mutant for path in paths for mutant in mutants_of(path)]
+    for key in alike.keys() - {mutant.key for mutant in every}:
+        if ROOT / key[0] in paths:
+            print(f"listed as equivalent, but no mutant any more: {': '.join(map(str, key))}")
     if given.most < len(every):
         every = sorted(random.Random(given.seed).sample(every, given.most), key=every.index)
     part, parts = map(int, given.part.split("/"))
@@ -299,23 +307,31 @@ def main() -> None:
     os.close(order_read)
     given.answers = os.fdopen(answer_read)
     ours = every[part - 1 :: parts]
-    search = Search([mutant for mutant in ours if mutant.key not in alike], given, tests)
+    search = Search([mutant for mutant in ours if (mutant.key in alike) == given.listed], given, tests)
     pytest.main(search.arguments, plugins=[search])
     os.close(given.orders)
     os.waitpid(server, 0)
-    report(ours, search)
+    counts = report(ours, search)
+    if given.summary:
+        kept = json.loads(given.summary.read_text(encoding="utf-8")) if given.summary.is_file() else {}
+        version = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        commit = subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip()
+        kept[str(source.relative_to(ROOT))] = {"tests": " ".join(tests), **counts, "commit": commit}
+        given.summary.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def report(mutants: list[Mutant], search: Search) -> None:
+def report(mutants: list[Mutant], search: Search) -> dict[str, int]:
     tried = [(mutant, search.known[mutant.key]) for mutant in search.mutants if mutant.key in search.known]
-    survivors = [mutant for mutant, row in tried if not row["killed"]]
-    for mutant in survivors:
+    listed, survivors = search.given.listed, [mutant for mutant, row in tried if not row["killed"]]
+    for mutant in [mutant for mutant, row in tried if row["killed"]] if listed else survivors:
         nth = f" (the {mutant.nth}th)" if mutant.nth > 1 else ""
         place = f"{mutant.file}:{mutant.line}: {'.'.join(mutant.function) or 'no function'}"
-        print(f"survived: {place}: {mutant.what}{nth}: {mutant.code}")
-    killed, equivalent = len(tried) - len(survivors), len(mutants) - len(search.mutants)
-    print(f"{len(mutants)} mutants, {equivalent} of them equivalent, {len(search.mutants) - len(tried)} not tried yet")
+        print(f"{'killed' if listed else 'survived'}: {place}: {mutant.what}{nth}: {mutant.code}")
+    killed, aside = len(tried) - len(survivors), len(mutants) - len(search.mutants)
+    why = "not listed" if listed else "equivalent"
+    print(f"{len(mutants)} mutants, {aside} of them {why}, {len(search.mutants) - len(tried)} not tried yet")
     print(f"{killed} of {len(tried)} killed, {killed / max(len(tried), 1):.1%}; {len(survivors)} survivors")
+    return {"mutants": len(mutants), "equivalent": aside, "tried": len(tried), "killed": killed}
 
 
 if __name__ == "__main__":
