@@ -96,6 +96,16 @@ def test_asking_for_word_gradients_does_not_change_a_value(mode):
         torch.testing.assert_close(model(**batch).logits, expected)
 
 
+@pytest.mark.parametrize("mode", [Detached(), Phantom(), Phantom(steps=2, damping=0.5), Unrolled()], ids=str)
+def test_word_gradients_are_those_of_the_solution_in_every_mode(mode):
+    """Modes of a solve that has converged share their value, and for words the gradient of `Implicit`."""
+    found = []
+    for each in (Implicit(), mode):
+        connection = Connection(form="layer", solver=Anderson(steps=30, window=10), gradient=each)
+        found.append(at_embeddings(connect(gentle("bert").double(), connection), tokens(), for_words=True))
+    torch.testing.assert_close(found[1], found[0])
+
+
 def test_one_phantom_step_does_not_see_the_words_and_word_gradients_do():
     """Why `Implicit` is the default: z = h + layer(z*) has the identity for its derivative in h."""
     model, batch = connect(tiny("bert"), Connection(form="layer", gradient=Phantom())), tokens()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from models import tiny, tokens
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from unshaken import Connection, connect
 from unshaken.connections import captured
@@ -94,6 +95,19 @@ def test_a_pass_reads_no_cast_of_weights_that_autocast_keeps_and_leaves_none(wra
         once(*batch.values())
         double_the_weights()
         assert not torch.equal(model(**batch).logits, expected)
+
+
+def test_passes_of_tensors_on_a_gpu_without_gradients_are_held_by_a_graph():
+    """Tensors that say of themselves to lie on a GPU need none."""
+    with FakeTensorMode():
+        ids, embedded = torch.zeros(3, 16, device="cuda", dtype=torch.long), torch.zeros(3, 16, 8, device="cuda")
+    runner = Captured(connected())
+    assert runner.can_capture({"input_ids": ids, "token_type_ids": None})
+    assert runner.can_capture({"inputs_embeds": embedded})
+    assert not runner.can_capture({"inputs_embeds": embedded.requires_grad_()})
+    assert not runner.can_capture({"input_ids": ids, "return_dict": True})
+    assert not runner.can_capture({"input_ids": ids, "attention_mask": tokens()["attention_mask"]})
+    assert not runner.can_capture({"input_ids": None})
 
 
 def test_what_hooks_look_into_is_not_held_by_a_graph():
