@@ -24,7 +24,7 @@ NEW = {
     *("attacks/many", "attacks/constraints/encoder.py", "attacks/constraints/many_texts.py"),  # batched searches
     *(
         f"attacks/{name}.py"
-        for name in ("alzantot", "augmenting", "bae", "bert_attack", "confirming", "deep_word_bug", "display")
+        for name in ("alzantot", "augmenting", "bae", "bert_attack", "clare", "confirming", "deep_word_bug", "display")
     ),
     *(f"attacks/{name}.py" for name in ("faithfulness", "hard_label", "one_text", "ray_engine")),
     *(f"cli/{name}.py" for name in ("augment", "certify", "cite", "detect", "harden", "large", "leaderboard")),

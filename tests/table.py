@@ -157,6 +157,7 @@ def attacks() -> list[Any]:
     """Each search with settings small enough to run on a few words; white-box ones last."""
     from unshaken.attacks import (
         BAE,
+        CLARE,
         PWWS,
         Alzantot,
         Beam,
@@ -181,6 +182,12 @@ def attacks() -> list[Any]:
         "plot": ["story"],
         "slow": ["dull", "lengthy"],
     }
+
+    class Merging(Dictionary):
+        def for_pairs(self, pairs: Any) -> list[list[str]]:
+            known = {("good", "film"): ["movie", "good", "film"], ("bad", "plot"): ["story", "end"]}
+            return [known.get(tuple(word.lower() for word in text[at : at + 2]), []) for text, at in pairs]
+
     words = Dictionary(entries=entries)
     only_words = (StopWords(),)  # TextFooler's other constraints need an encoder and a tagger
     return [
@@ -199,6 +206,7 @@ def attacks() -> list[Any]:
         DeepWordBug(substitutions=words),
         BAE(substitutions=words, constraints=only_words),
         BertAttack(substitutions=words, constraints=only_words),
+        CLARE(substitutions=Merging(entries=entries), constraints=only_words),
         Alzantot(substitutions=words, population=6, generations=4, constraints=(MaxChanged(share=0.4),)),
         HullAttack(substitutions=words, steps=3, restarts=2),
         HotFlip(substitutions=words),

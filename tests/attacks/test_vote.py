@@ -118,6 +118,7 @@ def test_every_attack_of_the_table_runs_through_a_vote(tiny_victim: Victim) -> N
         "transfer",
         "bae",
         "bert-attack",
+        "clare",
         "textfooler",
         "worst-case",
         "exhaustive",

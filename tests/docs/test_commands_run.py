@@ -89,6 +89,7 @@ def furnish(folder: Path, page: str, world: Path, write_rows: Callable[..., Path
     for name in ("DATA", "FOLDER", "GLUE_FOLDER"):
         link(folder / name, world / "data")
     link(folder / "google-bert" / "bert-base-uncased", world / "masked-lm")  # what BAE asks
+    link(folder / "distilbert" / "distilroberta-base", world / "masked-lm")  # what CLARE asks
     link(folder / "FILE", world / "data" / "counterfitted_neighbors.json")
     shutil.copy(world / "small.toml", folder / "my-table.toml")
     for name, classes in FILES.items():

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -276,6 +277,37 @@ def test_masked_lm_inserts_behind_a_word(masked_lm):
     assert TEXTS[0].replace({1: inserted[0]}).startswith(f"A {inserted[0]} film")
     with pytest.raises(UnshakenError, match="edit"):
         MaskedLM(model=masked_lm, edits="merge")
+
+
+def test_masked_lm_merges_two_words_and_leaves_out_the_unlikely(masked_lm):
+    model = BertForMaskedLM.from_pretrained(masked_lm).eval()
+    tokenizer = AutoTokenizer.from_pretrained(masked_lm)
+
+    def ranked(text):
+        """Whole words and their probabilities, most likely first."""
+        inputs = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**inputs).logits[0, inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)]
+        found = zip(tokenizer.convert_ids_to_tokens(range(len(logits))), logits.softmax(0).tolist(), strict=True)
+        return sorted(((p, token) for token, p in found if token.isalpha() and token != "good"), reverse=True)
+
+    def between(found, at):
+        return (found[at - 1][0] + found[at][0]) / 2
+
+    replaced, inserted = ranked("A [MASK] film about the sea"), ranked("A good [MASK] film about the sea")
+    merged, last = ranked("A [MASK] about the sea"), ranked("A longer text, with a [MASK]")
+    source = MaskedLM(
+        model=masked_lm, k=9, drop_antonyms=False, edits="replace|insert",
+        least=between(replaced, 4), least_merged=between(merged, 7),
+    )  # fmt: skip
+    expected = [token for _, token in replaced[:4]] + [f"good {token}" for _, token in inserted[:9]]
+    assert source.candidates(TEXTS[0], 1) == expected
+    likely = [[token for p, token in found if p >= source.least_merged][:9] for found in (merged, last)]
+    assert len(likely[0]) == 7
+    assert source.for_pairs([(TEXTS[0], 1), (TEXTS[2], 5)]) == likely
+    assert source.fingerprint != replace(source, least=0.0).fingerprint != replace(source, least_merged=0.0).fingerprint
+    with pytest.raises(UnshakenError, match="least"):
+        replace(source, least=1.0)
 
 
 def test_masked_lm_rereads_a_word_that_it_sees(masked_lm):

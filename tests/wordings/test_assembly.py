@@ -83,14 +83,42 @@ def wordings_of(texts: tuple[str, ...], substitutions: Substitutions, probe: str
     return Wordings(texts=made.texts, places=made.places, forms=made.forms, probe=probe)
 
 
+def merging(texts: tuple[str, ...], substitutions: Substitutions, probe: str | None = None) -> Wordings:
+    """The same with every word that one blank parts from the next merged with it by turns."""
+    places, forms, merged = [], [], []
+    for column, text in enumerate(texts):
+        words = segment(text)
+        ends = [text[first[1] : second[0]] == " " for first, second in itertools.pairwise(words.spans)]
+        for at, (found, before, after) in enumerate(
+            zip(substitutions.for_text(words), [False, *ends], [*ends, False], strict=False)
+        ):
+            joint = ["movie", words[at], "un-made"] if after else []
+            if found or joint or before:
+                places.append((column, at))
+                forms.append((words[at], *found, *joint, *([""] if before else [])))
+                merged.append(len(joint))
+    return Wordings(texts=texts, places=tuple(places), forms=tuple(forms), probe=probe, merged=tuple(merged))
+
+
+def drawn(example: Wordings, rng: np.random.Generator, lowest: int = 0) -> np.ndarray:
+    """A row with any choices at all places, some of them merged with the next."""
+    row = rng.integers(lowest, example.sizes)
+    merges, first = example.merges()
+    free = np.ones(len(example), bool)
+    for merge in rng.permutation(len(merges))[: len(merges) // 4]:
+        pair = slice(first[merge], first[merge] + 2)
+        if free[pair].all():
+            row[pair], free[pair] = merges[merge][pair], False
+    return row
+
+
 def assert_exact(examples: list[Wordings], max_length: int, kind: str = "bert", own: Any = None) -> list[Recipe | None]:
     """Both ways to token rows, ragged and padded, against the tokenizer on whole texts."""
     own = own or tokenizer(kind)
     assembler = TokenAssembler(own, len(examples[0].texts), max_length)
     recipes = assembler.recipes(examples)
     rng = np.random.default_rng(0)
-    sizes = np.concatenate([example.sizes for example in examples])
-    choices = rng.integers(0, sizes, size=(4, len(sizes)))
+    choices = np.stack([np.concatenate([drawn(example, rng) for example in examples]) for _ in range(4)])
     ends = np.cumsum([len(example) for example in examples])[:-1]
     texts = [example.write(row) for all in choices for example, row in zip(examples, np.split(all, ends), strict=True)]
     columns = [list(column) for column in zip(*texts, strict=True)]
@@ -107,7 +135,7 @@ def assert_exact(examples: list[Wordings], max_length: int, kind: str = "bert", 
         for number, of in enumerate(owner):
             example = known[of][0]
             lowest = 0 if example.probe is None else PROBE
-            rows[number, : len(example)] = rng.integers(lowest, example.sizes)
+            rows[number, : len(example)] = drawn(example, rng, lowest)
         texts = [known[of][0].write(row[: len(known[of][0])]) for of, row in zip(owner, rows, strict=True)]
         expected = own(*[list(column) for column in zip(*texts, strict=True)], truncation=True, max_length=max_length)
         ragged = table.rows(owner, rows)
@@ -237,11 +265,38 @@ PARTS = st.one_of(
     kind=st.sampled_from(KINDS),
     max_length=st.integers(7, 24),
     probe=st.sampled_from([None, "", "unknown"]),
+    make=st.sampled_from([wordings_of, merging]),
 )
-def test_any_text(texts: list[str], pair: bool, kind: str, max_length: int, probe: str | None) -> None:
+def test_any_text(texts: list[str], pair: bool, kind: str, max_length: int, probe: str | None, make: Any) -> None:
     words = Dictionary(entries=ENTRIES | {"it": ["MASK", "this"]})
     rows = [(text, "a good plot, bad") if pair else (text,) for text in texts]
-    assert_exact([wordings_of(row, words, probe) for row in rows], max_length, kind)
+    assert_exact([make(row, words, probe) for row in rows], max_length, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_words(kind: str) -> None:
+    recipes = assert_exact([merging((text,), WordNet()) for text in reviews()], 64, kind)
+    assert sum(recipe is not None for recipe in recipes) > 0.3 * len(recipes)
+
+
+def test_a_merge_writes_one_word_for_two() -> None:
+    example = merging(("A good film, so bad",), Dictionary(entries=ENTRIES), "")
+    rows, first = example.merges()
+    assert [example.write(row)[0] for row in rows[first == 1]] == [
+        "A movie, so bad",
+        "A good, so bad",
+        "A un-made, so bad",
+    ]
+    assert [example.swaps(row) for row in rows[first == 1]][:2] == [
+        ((0, 1, "good", "movie"), (0, 2, "film", "")),
+        ((0, 2, "film", ""),),
+    ]
+    assert sorted(set(first.tolist())) == [0, 1, 3]  # a comma parts "film" and "so"
+    alone, _ = example.single_swaps(example.clean)  # no word goes, and none stands for two, by itself
+    assert {form for row in alone for *_, form in example.swaps(row)} == {
+        form for own in ENTRIES.values() for form in own
+    }
+    assert wordings_of(("a good film",), Dictionary(entries=ENTRIES)).merges()[0].shape == (0, 2)
 
 
 def test_equal_tokens_are_one_choice() -> None:

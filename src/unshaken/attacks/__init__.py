@@ -10,6 +10,7 @@ from unshaken.attacks.bae import BAE
 from unshaken.attacks.base import Attack, SearchAttack
 from unshaken.attacks.beam import Beam, Greedy
 from unshaken.attacks.bert_attack import BertAttack
+from unshaken.attacks.clare import CLARE
 from unshaken.attacks.deep_word_bug import DeepWordBug
 from unshaken.attacks.exhaustive import Exhaustive
 from unshaken.attacks.genetic import Genetic
@@ -38,6 +39,7 @@ ATTACKS: dict[str, type[Attack]] = {
         TextFooler,
         BAE,
         BertAttack,
+        CLARE,
         DeepWordBug,
         Exhaustive,
         Greedy,
@@ -66,6 +68,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ATTACKS",
     "BAE",
+    "CLARE",
     "PWWS",
     "Alzantot",
     "Ask",

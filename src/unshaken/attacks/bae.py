@@ -22,8 +22,7 @@ class BAE(TextFooler):
     Paper: Garg and Ramakrishnan 2020, "BAE: BERT-based Adversarial Examples for Text Classification", Algorithm 1:
         BAE-R (`edits="replace"`), BAE-I (`"insert"`) and both at each word, BAE-R+I (`"replace|insert"`).
     Relations: The search of `TextFooler(variant="textattack")` with other substitutes, as BERT-Attack has it too. CLARE
-        asks about all edits of all words at each step: `Greedy(substitutions=MaskedLM(..., edits="replace|insert"))`.
-        Its merging of two words into one is not here.
+        asks about all edits of all words before it makes any, and merges words as well.
     Cost: Words + allowed edits of each visited word; one pass of the language model a word and edit.
 
     Args:

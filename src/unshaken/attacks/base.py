@@ -21,6 +21,7 @@ from unshaken.examples import Example, random_stream
 from unshaken.processes import WHOLE, Shard
 from unshaken.substitutions import default_substitutions
 from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions.words import Words
 from unshaken.victims.base import Victim
 
 if TYPE_CHECKING:
@@ -156,6 +157,10 @@ class SearchAttack(Attack):
     def inspect(self, victim: Victim, looks: Sequence[Inspection]) -> list[Any]:
         """What a white-box search needs from inside the model, for many examples in one batch."""
         raise NotImplementedError(f"{self.name} asks to look inside the model and does not say how")
+
+    def merged(self, texts: Sequence[Words]) -> list[dict[int, list[str]]]:
+        """Of each text, what may stand for a word and the next one together, by the position of the first."""
+        return [{} for _ in texts]
 
     def __call__(self, victim: Victim, examples: Sequence[Example], **options: Unpack[RunOptions]) -> AttackResults:
         return run(self, victim, examples, **options)

@@ -34,16 +34,7 @@ def candidates_of(
     space: Space, row: np.ndarray, previous: np.ndarray | None, changed_only: bool = False
 ) -> Iterator[Candidate]:
     """A row as constraints see it: one candidate a changed column, or only the column in which it left `previous`."""
-    now, before = _by_column(space, row), _by_column(space, previous)
+    now, before = space.by_column(row), {} if previous is None else space.by_column(previous)
     for column, swaps in now.items():
         if not changed_only or swaps != before.get(column, {}):
             yield Candidate(original=space.words[column], swaps=swaps, previous=before.get(column, {}), column=column)
-
-
-def _by_column(space: Space, row: np.ndarray | None) -> dict[int, dict[int, str]]:
-    swaps: dict[int, dict[int, str]] = {}
-    if row is not None:
-        for position in np.flatnonzero(row).tolist():
-            column, word = space.places[position]
-            swaps.setdefault(column, {})[word] = space.form(position, int(row[position]))
-    return swaps

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from unshaken.attacks.constraints import restrict
+from unshaken.attacks.constraints.base import open_positions
 from unshaken.attacks.questions import Searcher
 from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.substitutions.words import match_case, segment, visible_positions
+from unshaken.substitutions.words import Words, match_case, segment, visible_positions
 from unshaken.victims.base import Texts, Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import TokenAssembler
@@ -68,10 +69,22 @@ class Spaces:
             ],
             [column for _, column in places],
         )
-        found = dict(zip(places, choices, strict=True))
+        found = dict(zip(places, zip(choices, self._merged(stretches, places, visible), strict=True), strict=True))
         if len(self._forms) > REMEMBERED:
             self._forms.clear()
         return {example.id: self._space(example, words[row], row, found) for row, example in enumerate(examples)}
+
+    def _merged(
+        self, stretches: Sequence[Words], places: Sequence[tuple[int, int]], visible: Sequence[Any]
+    ) -> Iterator[dict[int, list[str]]]:
+        """What may stand for two words, of which the model sees both and the constraints keep neither."""
+        for words, (row, column), found in zip(stretches, places, self.attack.merged(stretches), strict=True):
+            allowed: set[int] = set()
+            if found:
+                allowed.update(open_positions(self.attack.constraints, words, column))
+                if visible[row] is not None:
+                    allowed.intersection_update(visible[row][column])
+            yield {at: merged for at, merged in found.items() if merged and {at, at + 1} <= allowed}
 
     def _visible(self, texts: Sequence[Texts]) -> list[Any]:
         """The words of each column that the model sees; None if it sees them all."""
@@ -89,15 +102,20 @@ class Spaces:
         return visible
 
     def _space(self, example: Example, words: Any, row: int, found: dict[tuple[int, int], Any]) -> Space:
-        places, forms = [], []
+        places, forms, merged = [], [], []
         for column, of_column in enumerate(words):
-            for position, substitutes in enumerate(found.get((row, column), ())):
-                if not substitutes:
+            choices, pairs = found.get((row, column), ((), {}))
+            for position, substitutes in enumerate(choices):
+                goes, together = position - 1 in pairs, pairs.get(position, ())
+                if not substitutes and not together and not goes:
                     continue
-                written = self._written(of_column.surfaces[position], substitutes)
+                surface = of_column.surfaces[position]
+                joint = dict.fromkeys(match_case(surface, word) for word in together)
+                written = (*self._written(surface, substitutes), *joint, *([""] if goes else ()))
                 if len(written) > 1:
                     places.append((column, position))
                     forms.append(written)
+                    merged.append(len(joint))
         return Space(
             example=example,
             texts=example.texts,
@@ -105,6 +123,7 @@ class Spaces:
             forms=tuple(forms),
             probe=self._probe,
             frozen_columns=self.frozen,
+            merged=tuple(merged) if any(merged) else (),
         )
 
     def _written(self, surface: str, substitutes: Sequence[str]) -> tuple[str, ...]:

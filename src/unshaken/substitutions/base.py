@@ -53,6 +53,10 @@ class Substitutions(ABC):
         """The candidates of every position of a text."""
         return [self.candidates(words.surfaces, position) for position in range(len(words))]
 
+    def for_pairs(self, pairs: Sequence[tuple[Words, int]]) -> list[list[str]]:
+        """What may stand for a word of a text and the next one together; nothing, unless a source says so."""
+        return [[] for _ in pairs]
+
     def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
         """The candidates of every position of many texts; sources that run a model do it in full batches."""
         return [self.for_text(words) for words in texts]

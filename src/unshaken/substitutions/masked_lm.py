@@ -21,6 +21,9 @@ CACHED = 1 << 15  # masked contexts whose predictions are kept
 _PREDICTING = threading.Lock()  # a worker may ask while the main thread does
 
 
+Expected = list[tuple[str, float]]  # words and their probabilities, most likely first
+
+
 class Gap(NamedTuple):
     """A place that the model fills."""
 
@@ -37,7 +40,8 @@ class MaskedLM(Substitutions):
 
     Paper: Garg and Ramakrishnan 2020, "BAE: BERT-based Adversarial Examples for Text Classification", section 3
         (replace, BAE-R, and insert, BAE-I; the 50 most likely tokens). Li et al. 2020, "BERT-ATTACK", section 3.2
-        (reread; words of several tokens are masked here, where the paper combines sub-words).
+        (reread; words of several tokens are masked here, where the paper combines sub-words). Li et al. 2021, "CLARE",
+        section 2.2 (the least probabilities, and the merging of two words).
     Relations: Open in vocabulary, unlike a dictionary, and different at every position.
     Cost: One model pass for each content word, batched over the positions of all texts; repeated contexts are free.
 
@@ -47,6 +51,8 @@ class MaskedLM(Substitutions):
         window: Words on either side that the model reads.
         drop_antonyms: Leave out WordNet's antonyms of the word, which fit any context where the word does.
         batch_size: Masked texts a pass.
+        least: The least probability of a word in the place of another; inserted words need none.
+        least_merged: The least probability of a word in the place of two (`for_pairs`).
         edits: "replace" the word by what the model expects in its gap; "reread", by what it makes of the word itself,
             unmasked, where that is one token (BERT-Attack); or "insert" a word behind it: "good" becomes "good old".
             From the command line, joined by "|".
@@ -63,6 +69,8 @@ class MaskedLM(Substitutions):
     drop_antonyms: bool = True
     batch_size: int = 32
     edits: Sequence[str] = ("replace",)
+    least: float = 0.0
+    least_merged: float = 0.0
 
     @staticmethod
     def unless_given(given: Substitutions | None, **settings: Any) -> Substitutions:
@@ -83,11 +91,19 @@ class MaskedLM(Substitutions):
                 raise UnshakenError(f"unknown edit {edit!r}; {nearest(edit, EDITS)}")
         if not edits or self.k < 1 or self.window < 1 or self.batch_size < 1:
             raise UnshakenError(f"{self}: k, window and batch_size are at least 1, and so are the edits")
+        if not (0 <= self.least < 1 and 0 <= self.least_merged < 1):
+            raise UnshakenError(f"{self}: the least probabilities are 0 or more, and below 1")
 
     @property
     def provenance(self) -> str:
         edits = "" if self.edits == ("replace",) else f", {' and '.join(self.edits)}"
-        return f"masked LM {self.model} (k={self.k}, window={self.window}, drop_antonyms={self.drop_antonyms}{edits})"
+        least = f", least={self.least}, least_merged={self.least_merged}" if self._least else ""
+        settings = f"k={self.k}, window={self.window}, drop_antonyms={self.drop_antonyms}{edits}{least}"
+        return f"masked LM {self.model} ({settings})"
+
+    @property
+    def _least(self) -> list[str]:
+        return [str((self.least, self.least_merged))] if self.least or self.least_merged else []
 
     @cached_property
     def fingerprint(self) -> str:
@@ -98,7 +114,8 @@ class MaskedLM(Substitutions):
             digest.update(key.encode())
             digest.update(weights.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
         inserts = [] if self.edits == ("replace",) else list(self.edits)
-        return content_hash([str((self.k, self.window, self.drop_antonyms)), digest.hexdigest(), *inserts])
+        settings = str((self.k, self.window, self.drop_antonyms))
+        return content_hash([settings, digest.hexdigest(), *inserts, *self._least])
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
@@ -120,7 +137,7 @@ class MaskedLM(Substitutions):
         return {word: row for row, word in self._vocabulary.items()}
 
     @cached_property
-    def _known(self) -> dict[Gap, tuple[str, ...]]:
+    def _known(self) -> dict[Gap, Expected]:
         return {}
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
@@ -146,7 +163,20 @@ class MaskedLM(Substitutions):
             for place, (words, at) in enumerate(places)
         ]
 
-    def _predicted(self, gaps: Collection[Gap]) -> dict[Gap, tuple[str, ...]]:
+    def for_pairs(self, pairs: Sequence[tuple[Words, int]]) -> list[list[str]]:
+        """What the model expects in one gap in the place of both; one of the two words may be what stays."""
+        masked = [self._masked(words, at, "merge") for words, at in pairs]
+        known = self._predicted(dict.fromkeys(masked))
+        return [
+            [
+                other
+                for other, probability in known[gap]
+                if probability >= self.least_merged and not self._is_antonym(other, *words[at : at + 2])
+            ][: self.k]
+            for gap, (words, at) in zip(masked, pairs, strict=True)
+        ]
+
+    def _predicted(self, gaps: Collection[Gap]) -> dict[Gap, Expected]:
         """What the model expects in each gap, most likely first."""
         with _PREDICTING:
             new = [gap for gap in gaps if gap not in self._known]
@@ -156,9 +186,11 @@ class MaskedLM(Substitutions):
             self._predict(new)
             return {gap: self._known[gap] for gap in gaps}
 
-    def _forms(self, word: str, edit: str, expected: Sequence[str]) -> list[str]:
-        found = [other for other in expected if self._is_allowed(word, other)][: self.k]
-        return [f"{word} {other}" for other in found] if edit == "insert" else found
+    def _forms(self, word: str, edit: str, expected: Expected) -> list[str]:
+        least = 0.0 if edit == "insert" else self.least
+        likely = (other for other, probability in expected if probability >= least)
+        found = [other for other in likely if other.lower() != word.lower() and not self._is_antonym(other, word)]
+        return [f"{word} {other}" if edit == "insert" else other for other in found[: self.k]]
 
     def _masked(self, words: Words, position: int, edit: str) -> Gap:
         start = max(0, position - self.window)
@@ -166,8 +198,10 @@ class MaskedLM(Substitutions):
         mask: str = self._loaded[1].mask_token
         word = words[position]
         seen = self._token_of.get(word, self._token_of.get(word.lower())) if edit == "reread" else None
-        form = f"{word} {mask}" if edit == "insert" else mask
-        return Gap(part.replace({position - start: form}, carry_case=False), seen)
+        forms = {position - start: f"{word} {mask}" if edit == "insert" else mask}
+        if edit == "merge":
+            forms[position - start + 1] = ""
+        return Gap(part.replace(forms, carry_case=False), seen)
 
     def _predict(self, gaps: Sequence[Gap]) -> None:
         import torch
@@ -187,14 +221,16 @@ class MaskedLM(Substitutions):
                 inputs["input_ids"][each, place] = torch.tensor(seen, device=model.device)
                 with attention_for_any_shape(model.device):
                     logits = model(**inputs).logits.float()  # (batch, seq, vocabulary)
-                at_gap = logits[each, place].masked_fill(~whole.to(logits.device), -torch.inf)
-                for row, ids in zip(rows, at_gap.topk(many).indices.tolist(), strict=True):
-                    self._known[gaps[row]] = tuple(self._vocabulary[token] for token in ids)
+                at_gap = logits[each, place]
+                found = at_gap.masked_fill(~whole.to(logits.device), -torch.inf).topk(many)
+                chances = (found.values - at_gap.logsumexp(1, keepdim=True)).exp()
+                for row, ids, likely in zip(rows, found.indices.tolist(), chances.tolist(), strict=True):
+                    self._known[gaps[row]] = [
+                        (self._vocabulary[token], p) for token, p in zip(ids, likely, strict=True)
+                    ]
 
-    def _is_allowed(self, word: str, other: str) -> bool:
-        if other.lower() == word.lower():
-            return False
-        return not (self.drop_antonyms and wordnet_table().are_antonyms(word, other))
+    def _is_antonym(self, other: str, *words: str) -> bool:
+        return self.drop_antonyms and any(wordnet_table().are_antonyms(word, other) for word in words)
 
 
 def _is_content(word: str) -> bool:

@@ -70,7 +70,7 @@ class Words(Sequence[str]):
         """The text with the words at the given positions replaced and every other character unchanged.
 
         Args:
-            swaps: Position to replacement. An empty replacement leaves the white space around the word.
+            swaps: Position to replacement. An empty one takes one blank along, as if the word had never been typed.
             carry_case: Write the replacement in the case of the word it replaces. Switch it off for special tokens,
                 whose case is part of their name.
         """
@@ -78,7 +78,8 @@ class Words(Sequence[str]):
         for position in sorted(swaps):
             start, next_end = self.spans[position]
             replacement = swaps[position]
-            parts.append(self.text[end:start])
+            before = self.text[end:start]
+            parts.append(before if replacement else before.removesuffix(" "))
             parts.append(match_case(self.surfaces[position], replacement) if carry_case else replacement)
             end = next_end
         parts.append(self.text[end:])

@@ -25,17 +25,23 @@ class Wordings:
     A wording is a row of choices, one for each place: 0 keeps the word, k takes its k-th substitute, and `PROBE` blots
     it out. Searches and defences work on rows; only at the end do they become texts or tokens.
 
+    Two words may also be merged into one: the first place takes a form that stands for both, and the next place its
+    last form, which is empty. Neither choice is made without the other, so `sizes` leaves them out.
+
     Attributes:
         texts: The texts as they are, one for each column.
         places: Column and word number of each place, in reading order.
-        forms: Of each place, the word and then its substitutes in its case.
+        forms: Of each place, the word and then its substitutes in its case; then the words that it may be merged into
+            with the next place, and then nothing, where it may be merged into the place before.
         probe: What `PROBE` writes; there are no probes if None.
+        merged: How many words each place may be merged into with the next one; none anywhere if empty.
     """
 
     texts: tuple[str, ...]
     places: tuple[tuple[int, int], ...]
     forms: tuple[tuple[str, ...], ...]
     probe: str | None = None
+    merged: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, texts: tuple[str, ...], candidates: Sequence[Sequence[Sequence[str]]]) -> Wordings:
@@ -58,8 +64,12 @@ class Wordings:
 
     @cached_property
     def sizes(self) -> Array:
-        """How many choices each place has, the word itself included. (places,)"""
-        return np.array([len(forms) for forms in self.forms], np.int64)
+        """How many choices each place has by itself, the word included. (places,)"""
+        sizes = np.array([len(forms) for forms in self.forms], np.int64)
+        if self.merged:
+            sizes -= self.merged
+            sizes[1:] -= np.array(self.merged[:-1]) > 0
+        return sizes
 
     @cached_property
     def hashes(self) -> Array:
@@ -106,6 +116,16 @@ class Wordings:
         rows[np.arange(len(changed)), changed] = ragged_arange(counts) + 1
         return rows, changed
 
+    def merges(self) -> tuple[Array, Array]:
+        """All rows in which two words are one and the others as they are, and the place of the first of the two."""
+        counts = np.array(self.merged, np.int64)
+        first = np.repeat(np.arange(len(counts)), counts)
+        rows = np.repeat(self.clean[None], len(first), axis=0)
+        each = np.arange(len(first))
+        rows[each, first] = self.sizes[first] + ragged_arange(counts)
+        rows[each, first + 1] = [len(self.forms[place]) - 1 for place in (first + 1).tolist()]
+        return rows, first
+
     def form(self, position: int, choice: int) -> str:
         """What a choice writes at a place."""
         if choice != PROBE:
@@ -116,33 +136,27 @@ class Wordings:
 
     def write(self, row: Sequence[int] | Array) -> tuple[str, ...]:
         """The texts of one wording."""
-        edits: dict[int, list[tuple[int, int, str]]] = {}
+        swaps = self.by_column(row)
+        return tuple(
+            self.words[at].replace(swaps[at], carry_case=False) if at in swaps else text
+            for at, text in enumerate(self.texts)
+        )
+
+    def by_column(self, row: Sequence[int] | Array) -> dict[int, dict[int, str]]:
+        """What is written in place of which words, of each column in which any is."""
+        swaps: dict[int, dict[int, str]] = {}
         for position in np.flatnonzero(row).tolist():
             column, word = self.places[position]
-            edits.setdefault(column, []).append(
-                (*self.words[column].spans[word], self.form(position, int(row[position])))
-            )
-        return tuple(_edited(text, edits[at]) if at in edits else text for at, text in enumerate(self.texts))
+            swaps.setdefault(column, {})[word] = self.form(position, int(row[position]))
+        return swaps
 
     def swaps(self, row: Array) -> tuple[tuple[int, int, str, str], ...]:
         """(column, word number, before, after) of each changed word."""
-        return tuple(
-            (*self.places[position], self.forms[position][0], self.form(position, int(row[position])))
-            for position in np.flatnonzero(row).tolist()
-        )
+        changed = ((at, self.form(at, int(row[at]))) for at in np.flatnonzero(row).tolist())
+        # A word that takes in the next one may stay as it is.
+        return tuple((*self.places[at], self.forms[at][0], form) for at, form in changed if form != self.forms[at][0])
 
 
 def ragged_arange(counts: Array) -> Array:
     """0..c-1 for each count, end to end: [2, 3] -> [0, 1, 0, 1, 2]."""
     return np.asarray(np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts))
-
-
-def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
-    parts, end = [], 0
-    for start, next_end, form in edits:
-        before = text[end:start]
-        # A deleted word takes one blank along, as if it had never been typed.
-        parts.append(before[:-1] if not form and before.endswith(" ") else before)
-        parts.append(form)
-        end = next_end
-    return "".join([*parts, text[end:]])

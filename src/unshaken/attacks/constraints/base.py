@@ -145,15 +145,23 @@ def restrict(
         choices: Of each text, the substitutes of each position: `Substitutions.for_text(words)`.
         columns: Which column of its example each text is; all are 0 if None.
     """
-    remaining = [[list(of_word) for of_word in of_text] for of_text in choices]
+    remaining = []
+    for row, (words, of_text) in enumerate(zip(texts, choices, strict=True)):
+        allowed = open_positions(constraints, words, columns[row] if columns else 0)
+        remaining.append([list(found) if at in allowed else [] for at, found in enumerate(of_text)])
     for constraint in constraints:
-        if type(constraint).allowed_positions is not Constraint.allowed_positions:  # others allow all
-            for row, words in enumerate(texts):
-                allowed = frozenset(constraint.allowed_positions(words, columns[row] if columns else 0))
-                remaining[row] = [found if at in allowed else [] for at, found in enumerate(remaining[row])]
         if type(constraint).allowed_choices is not Constraint.allowed_choices:
             remaining = constraint.allowed_choices(texts, remaining)
     return remaining
+
+
+def open_positions(constraints: Sequence[Constraint], words: Words, column: int = 0) -> Collection[int]:
+    """The words that all constraints allow to be replaced."""
+    allowed: Collection[int] = range(len(words))
+    for constraint in constraints:
+        if type(constraint).allowed_positions is not Constraint.allowed_positions:  # others allow all
+            allowed = set(allowed).intersection(constraint.allowed_positions(words, column))
+    return allowed
 
 
 def speaks_for_itself(constraint: Constraint) -> bool:

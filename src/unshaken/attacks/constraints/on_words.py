@@ -171,7 +171,7 @@ class PartOfSpeech(Constraint):
 
     def _same_tag(self, words: Words, position: int, substitutes: Sequence[str]) -> list[str]:
         start = max(0, position - self.window)
-        wanted = {_tags(words[start : position + self.window + 1])[position - start]}
+        wanted = {coarse_tags(words[start : position + self.window + 1])[position - start]}
         if self.noun_verb and wanted & {"n", "v"}:
             wanted = {"n", "v"}
         return [word for word in substitutes if wanted & _possible_tags(match_case(words[position], word))]
@@ -181,14 +181,14 @@ _COARSE = {"N": "n", "V": "v", "M": "v", "J": "a", "R": "r"}
 
 
 @lru_cache(maxsize=1 << 14)
-def _tags(words: tuple[str, ...]) -> tuple[str, ...]:
+def coarse_tags(words: tuple[str, ...]) -> tuple[str, ...]:
     """Coarse tags: WordNet's letters for the open classes, the treebank's tags for the others."""
     return tuple(fine if fine == "RP" else _COARSE.get(fine[0], fine) for _, fine in _tagger()(list(words)))
 
 
 @lru_cache(maxsize=1 << 16)
 def _possible_tags(word: str) -> frozenset[str]:
-    return frozenset({*_tags((word,)), *(part for _, part, _ in wordnet_table().readings(word.lower()))})
+    return frozenset({*coarse_tags((word,)), *(part for _, part, _ in wordnet_table().readings(word.lower()))})
 
 
 @lru_cache(maxsize=1)
