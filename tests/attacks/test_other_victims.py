@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,6 +17,7 @@ from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, ti
 
 from unshaken.attacks import PWWS, Victim
 from unshaken.errors import UnshakenError
+from unshaken.readers import KnownWords, parse
 from unshaken.victims import http as http_victims
 
 ROWS = [(text,) for text in TEXTS]
@@ -109,6 +111,35 @@ def test_an_onnx_file_answers_as_its_equation_says(exported: Path) -> None:
         if row.outcome == "success":
             assert victim.log_probabilities([row.adversarial]).argmax() == row.adversarial_prediction != row.label
     assert results.tally("success")
+
+
+def test_a_reader_beside_an_onnx_file_reads_for_it(exported: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "read"))
+    reader = parse("leet", KnownWords.of([text for row in ROWS for text in row]))
+    reader.save(folder)
+    plain, reading = Victim.of(exported / "model.onnx"), Victim.of(folder / "model.onnx")
+    written = [(text.replace("o", "0"),) for (text,) in ROWS]
+    wanted = plain.log_probabilities([reader.texts(row) for row in written])
+    assert abs(wanted - plain.log_probabilities(written)).max() > 0.01
+    np.testing.assert_allclose(reading.log_probabilities(written), wanted, atol=1e-6)
+    assert reading.fingerprint != plain.fingerprint
+
+
+def test_weights_outside_an_onnx_file_are_told_apart(exported: Path, tmp_path: Path) -> None:
+    import onnx
+
+    folder, path = tmp_path, tmp_path / "model.onnx"
+    make_tokenizer(exported).save_pretrained(folder)
+    onnx.save(
+        onnx.load(exported / "model.onnx"), path, save_as_external_data=True, location="w.bin", size_threshold=100
+    )
+    before, graph = Victim.of(path), path.read_bytes()
+    assert before.fingerprint == Victim.of(path).fingerprint
+    first, weights = before.fingerprint, bytearray((folder / "w.bin").read_bytes())
+    weights[:4] = np.float32(0.5).tobytes()
+    (folder / "w.bin").write_bytes(weights)
+    assert path.read_bytes() == graph
+    assert Victim.of(path).fingerprint != first
 
 
 def test_onnx_files_that_are_none(exported: Path, tmp_path: Path) -> None:

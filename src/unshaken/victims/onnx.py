@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from unshaken.errors import UnshakenError
 from unshaken.names import optional
 from unshaken.pretrained import load as load_pretrained
+from unshaken.readers import load as load_reader
 from unshaken.truncation import cut_columns
 from unshaken.victims.base import Texts, Victim, log_softmax, require_classes
 
@@ -20,7 +22,7 @@ LONGEST = 512  # tokens, where neither the tokenizer nor the caller says
 
 
 class OnnxVictim(Victim):
-    """A sequence classifier in one .onnx file, with a Hugging Face tokenizer beside it.
+    """A sequence classifier in one .onnx file, with a Hugging Face tokenizer beside it, and its reader if it has one.
 
     Inputs are taken by their usual names (input_ids, attention_mask, token_type_ids); the first output is the logits.
     """
@@ -47,6 +49,7 @@ class OnnxVictim(Victim):
         if tokenizer is None or isinstance(tokenizer, str | Path):
             tokenizer = load_pretrained("AutoTokenizer", tokenizer or self.path.parent)
         self.tokenizer = tokenizer
+        self.reader = load_reader(self.path.parent)  # no part of what an exporter writes, but of the model
         self.inputs = [item.name for item in self.session.get_inputs()]
         self.name = name or str(path)
         self.batch_size = batch_size
@@ -61,9 +64,13 @@ class OnnxVictim(Victim):
 
     @property
     def fingerprint(self) -> str:
-        with self.path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256")
+        digest = hashlib.sha256()
+        for path in (self.path, *_weights_beside(self.path)):
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
         digest.update(str(self.max_length).encode())
+        if self.reader is not None:
+            digest.update(self.reader.fingerprint.encode())
         return digest.hexdigest()
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
@@ -75,6 +82,8 @@ class OnnxVictim(Victim):
         return log_softmax(logits)
 
     def _encode(self, texts: Sequence[Texts]) -> dict[str, np.ndarray]:
+        if self.reader is not None:
+            texts = [self.reader.texts(row) for row in texts]
         columns = cut_columns(self.tokenizer, texts, self.max_length)
         encoded = self.tokenizer(
             *columns, truncation=True, padding=True, max_length=self.max_length, return_tensors="np"
@@ -84,6 +93,13 @@ class OnnxVictim(Victim):
     def _logits(self, texts: Sequence[Texts]) -> np.ndarray:
         encoded = self._encode(texts)
         return np.asarray(self.session.run(None, {name: encoded[name] for name in self.inputs})[0])
+
+
+def _weights_beside(path: Path) -> list[Path]:
+    """The files that a graph keeps its weights in, which it names; exporters differ in how they call them."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as graph:
+        others = sorted(other for other in path.parent.iterdir() if other.is_file() and other != path)
+        return [other for other in others if graph.find(other.name.encode()) >= 0]
 
 
 def _names_beside(path: Path, num_labels: int) -> tuple[str, ...]:
