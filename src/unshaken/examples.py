@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from unshaken.errors import UnshakenError
@@ -47,6 +47,7 @@ class Examples(Sequence[Example]):
     columns: tuple[str, ...] = ("text",)  # one name a text
     label_names: tuple[str, ...] = ()  # in label order; empty for regression or where names are unknown
     metric: str = "accuracy"
+    is_part: bool = field(default=False, compare=False)  # of a larger set: an attack may find no word to change here
 
     def __post_init__(self) -> None:
         counts = Counter(row.id for row in self.rows)
@@ -189,3 +190,7 @@ class Examples(Sequence[Example]):
         if missing:
             raise UnshakenError(f"{self.name} has no example with id {missing[0]!r} ({len(missing)} missing)")
         return self.with_rows(by_id[key] for key in ids)
+
+    def part(self, ids: Iterable[str]) -> Examples:
+        """The same, of which it is no mistake if none has a word that an attack may change."""
+        return replace(self.with_ids(ids), is_part=True)

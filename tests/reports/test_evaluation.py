@@ -17,9 +17,10 @@ from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.probes import HALF_ROUNDING, ROUNDING, truncated_swaps, visible_words
 from unshaken.examples import Example, Examples
+from unshaken.processes import Shard
 from unshaken.readers import KnownWords
 from unshaken.readers import parse as parse_reader
-from unshaken.reports import Report, TrainingRecord, evaluate
+from unshaken.reports import Report, TrainingRecord, evaluate, merge
 from unshaken.substitutions import Dictionary
 from unshaken.victims.base import Victim
 from unshaken.victims.calibrated import at_temperature
@@ -369,8 +370,9 @@ def test_attacks_on_what_is_left_find_what_they_find_on_all(tmp_path: Path) -> N
         standing -= {result.example_id for result in run.results if result.outcome == "success"}
     first, second, third = (len(run.results) for run in part.attacks)
     assert first > second > third > 0  # the case is a real one: each attack breaks some
-    assert len(part.held("exhaustive")) == third
-    assert part.title("exhaustive") == "exhaustive, on what was left"
+    assert part.attack_names == ("pwws", "then genetic", "then exhaustive")
+    for number, name in enumerate(part.attack_names):  # what all attacks so far leave of all examples
+        assert part.held(name) == replace(whole, attacks=whole.attacks[: number + 1]).held("worst case")
     assert [run.left for run in part.attacks] == [False, True, True]
     assert Report.load(tmp_path).evaluations == (part,)
 
@@ -410,13 +412,103 @@ def test_nothing_is_asked_where_nothing_is_left() -> None:
     assert found.accuracy("worst case").hits == 0
 
 
-def test_two_models_are_not_compared_on_what_each_left(tmp_path: Path) -> None:
+def test_two_models_are_compared_by_what_all_attacks_so_far_leave(tmp_path: Path) -> None:
     victim, data, (weak, *strong) = weak_and_strong()
     other = Victim.from_model(tiny_model(seed=1, noise=0.3), tokenizer())
     report = evaluate({"one": victim, "other": other}, data, weak, then=strong)
-    assert {item.condition for item in report.comparisons} == {"clean", "pwws", "worst case"}
+    one, second = report.evaluations
+    compared = {item.condition: item.difference for item in report.comparisons}
+    assert [*compared] == ["clean", "pwws", "then genetic", "then exhaustive", "worst case"]
+    for name, difference in compared.items():
+        assert difference == pytest.approx(second.accuracy(name).value - one.accuracy(name).value)
+        assert one.accuracy(name).total == len(data)
     for name in ("page.html", "page.md", "page.csv", "page.tex"):
-        assert "on what was left" in report.save(tmp_path / name).read_text()
+        assert "then genetic" in report.save(tmp_path / name).read_text()
+    assert "then genetic" in repr(report) + report._repr_html_()
+    assert [*report.to_pandas().condition][:3] == ["clean", "pwws", "then genetic"]
+
+
+def test_one_model_on_all_and_one_on_what_is_left_stand_in_one_page(tmp_path: Path) -> None:
+    victim, data, (weak, genetic, _) = weak_and_strong()
+    other = Victim.from_model(tiny_model(seed=1, noise=0.3), tokenizer(), name="other")
+    report = merge([evaluate(victim, data, [weak, genetic]), evaluate(other, data, weak, then=[genetic])])
+    page = report.save(tmp_path / "page.html").read_text()
+    assert "then genetic" in page
+    # Alone and after another attack are not the same; the worst of both is.
+    assert [item.condition for item in report.comparisons] == ["clean", "pwws", "worst case"]
+    assert report.save(tmp_path / "page.md").read_text().count("then genetic") >= 1
+
+
+def test_a_text_without_words_to_change_is_left_standing(tmp_path: Path) -> None:
+    data = examples([1, 0], ["a good film", "the the the"])
+    pwws, genetic = PWWS(substitutions=SETS), Genetic(substitutions=SETS)
+    (found,) = evaluate(keyword_victim(), data, pwws, then=[genetic], recheck=2).evaluations
+    (whole,) = evaluate(keyword_victim(), data, [pwws, genetic]).evaluations
+    assert found.held("worst case") == whole.held("worst case")
+    assert [result.outcome for result in found.attacks[1].results] == ["failure"]
+    with pytest.raises(UnshakenError, match="change no word of the first 1 examples"):
+        evaluate(keyword_victim(), data.with_ids([data[1].id]), pwws)
+
+
+def test_flags_compare_what_both_attacks_were_tried_on() -> None:
+    victim, data, (_, _, exhaustive) = weak_and_strong()
+    small, large = PWWS(substitutions=SETS, query_budget=8), PWWS(substitutions=SETS, query_budget=1000)
+    for how in ({"attacks": [small, large]}, {"attacks": small, "then": [large]}):
+        assert "more-budget-helps" in raised(evaluate(victim, data, **how))
+    # A search by other scores on what the first could not break is no repetition of it.
+    probability, margin = (PWWS(substitutions=SETS, scoring=scoring) for scoring in ("probability", "margin"))
+    report = evaluate(victim, data, probability, then=[margin])
+    checks = [check for check in report.checks if check.flag == "miscalibration"]
+    assert {check.verdict for check in checks} == {"unknown"}
+    (transfer,) = [
+        check
+        for check in evaluate(victim, data, Transfer(source=victim), then=[exhaustive]).checks
+        if check.flag == "transfer-beats-direct"
+    ]
+    assert transfer.verdict == "unknown"
+
+
+def test_a_run_on_what_is_left_is_cut_if_others_leave_it_less(tmp_path: Path) -> None:
+    victim, data, (weak, genetic, exhaustive) = weak_and_strong()
+    evaluate(victim, data, weak, then=[exhaustive], out=tmp_path)
+    (after,) = evaluate(victim, data, [weak, genetic], then=[exhaustive], out=tmp_path, resume=True).evaluations
+    (fresh,) = evaluate(victim, data, [weak, genetic], then=[exhaustive]).evaluations
+    assert [row.example_id for row in after.attacks[2].results] == [row.example_id for row in fresh.attacks[2].results]
+    assert after.attacks[2].truncated_swaps == fresh.attacks[2].truncated_swaps
+
+
+def test_several_processes_do_what_was_done_of_what_is_left_only(tmp_path: Path) -> None:
+    victim, data, (weak, genetic, _) = weak_and_strong()
+    evaluate(victim, data, weak, then=[genetic], out=tmp_path)
+    for rank in (1, 0):  # the first gathers, and comes last here
+        report = evaluate(victim, data, [weak, genetic], out=tmp_path, resume=True, shard=Shard(rank=rank, count=2))
+    assert report is not None
+    assert report.evaluations[0].held("genetic") == evaluate(victim, data, genetic).evaluations[0].held("genetic")
+
+
+def test_merging_takes_the_run_on_all_examples(tmp_path: Path) -> None:
+    victim, data, (weak, genetic, _) = weak_and_strong()
+    left, whole = evaluate(victim, data, weak, then=[genetic]), evaluate(victim, data, [weak, genetic])
+    for parts in ([left, whole], [whole, left]):
+        (found,) = merge(parts).evaluations
+        assert [(run.left, len(run.results)) for run in found.attacks] == [(False, len(data))] * 2
+    other = evaluate(victim, data, PWWS(substitutions=SETS, query_budget=9), then=[genetic])
+    joint = merge([left, other])
+    assert Report.load(joint.save(tmp_path / "joint.json")).evaluations == joint.evaluations
+
+
+def test_a_run_that_was_not_tried_on_all_that_was_left_is_refused(tmp_path: Path) -> None:
+    victim, data, (weak, genetic, _) = weak_and_strong()
+    value = evaluate(victim, data, weak, then=[genetic]).to_json()
+    value["evaluations"][0]["attacks"][1]["results"].pop()
+    with pytest.raises(UnshakenError, match="genetic was not tried on all that was left"):
+        Report.from_json(value)
+
+
+def test_one_set_under_two_names_keeps_both() -> None:
+    victim, data, _ = weak_and_strong()
+    report = evaluate(victim, {"dev": data, "test": data})
+    assert [item.data.name for item in report.evaluations] == ["dev", "test"]
 
 
 def test_a_report_of_an_earlier_release_has_no_attack_on_what_is_left(tmp_path: Path) -> None:

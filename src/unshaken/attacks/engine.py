@@ -61,9 +61,8 @@ def run(
     progress: bool = False,
     in_flight: int | None = None,
     shard: Shard = WHOLE,
-    is_all: bool = True,
 ) -> AttackResults:
-    """Attack every example; see `Attack.__call__`. Where they are not all, there may be none that can be changed."""
+    """Attack every example; see `Attack.__call__`."""
     frozen = checked_input(attack, victim, examples)
     empty = attack.no_results(victim)
     mine = [example for example in examples if shard.owns(example.id)]
@@ -73,9 +72,8 @@ def run(
             file = stack.enter_context(ResultsFile(out, empty.header(), resume=resume, shard=shard))
         done = file.of(mine) if file else {}
         bar = stack.enter_context(ProgressBar(attack.name, len(mine), list(done.values()))) if progress else None
-        engine = _Engine(
-            attack, victim, frozen, in_flight, first=examples[:BLOCK], has_answered=bool(done) or not is_all
-        )
+        has_answered = bool(done) or getattr(examples, "is_part", False)
+        engine = _Engine(attack, victim, frozen, in_flight, first=examples[:BLOCK], has_answered=has_answered)
         for result in engine.results([example for example in mine if example.id not in done]):
             done[result.example_id] = result
             if file:

@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.attacks.base import Attack, SearchAttack
-from unshaken.attacks.engine import run
+from unshaken.attacks.base import Attack
 from unshaken.attacks.results import AttackResult, AttackResults
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.files import sync, writing
 from unshaken.names import optional
-from unshaken.processes import WHOLE
 from unshaken.victims.base import Victim
 
 HEADER = b"unshaken"  # of what a part says about itself
@@ -159,14 +157,9 @@ class _Attacker:
         examples = [row for row in self._examples(batch) if not _is_in(_number(row.id), self.done)]
         if examples:
             rows = tuple({row.id: row for row in examples}.values())
-            _write(self.folder, self._results(Examples(rows=rows, columns=self.columns.texts)).rows, self.header)
+            part = Examples(rows=rows, columns=self.columns.texts, is_part=True)
+            _write(self.folder, self.attack(self.victim, part, in_flight=self.in_flight).rows, self.header)
         return {"attacked": np.array([len(examples)])}
-
-    def _results(self, examples: Examples) -> AttackResults:
-        if not isinstance(self.attack, SearchAttack):
-            return self.attack(self.victim, examples, in_flight=self.in_flight)
-        how: dict[str, Any] = {"out": None, "resume": False, "progress": False, "shard": WHOLE, "is_all": False}
-        return run(self.attack, self.victim, examples, in_flight=self.in_flight, **how)
 
     def _examples(self, batch: dict[str, np.ndarray]) -> Iterator[Example]:
         own = self.columns

@@ -33,8 +33,10 @@ def attack_checks(evaluation: Evaluation, place: str) -> Iterator[Check]:
 def _transfer(evaluation: Evaluation, subject: str) -> Check:
     flag = "transfer-beats-direct"
     runs = list(zip(evaluation.attack_names, evaluation.attacks, strict=True))
+    left = [run for _, run in runs if run.attack == "transfer" and run.left]
     transferred = [name for name, run in runs if run.attack == "transfer"]
-    direct = [name for name, run in runs if run.attack != "transfer"]
+    # What a direct attack did to the examples that a transfer left says nothing of the two side by side.
+    direct = [name for name, run in runs if run.attack != "transfer" and (left or not run.left)]
     if not transferred or not direct:
         settle = "run --attack transfer:source=MODEL, with the undefended model as its source, beside a direct attack"
         return unknown(flag, subject, "no transfer attack beside a direct one", settle)
@@ -44,7 +46,6 @@ def _transfer(evaluation: Evaluation, subject: str) -> Check:
     by_transfer, by_direct = evaluation.accuracy(best_transfer), evaluation.accuracy(best_direct)
     evidence = f"accuracy {by_transfer} under {best_transfer}, {by_direct} under {best_direct}"
     settle = "strengthen the direct attack: more budget, margin scoring, or gradients (--attack hull)"
-    left = [run for _, run in runs if run.attack == "transfer" and run.left]
     if left:  # each of which was tried on what direct attacks had not broken
         broken = sum(run.counts.broken.hits for run in left)
         told = f"transfers broke {broken} of {len(left[0].results)} examples that direct attacks had left standing"
@@ -66,7 +67,8 @@ def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
         return raised_if(full < half, flag, subject, evidence, settle)
     smaller = [other for other in evaluation.attacks if _has_less_budget(other, run)]
     if smaller:
-        broken, before = run.counts.broken.hits, max(other.counts.broken.hits for other in smaller)
+        pairs = (_broken_of_both(run, other) for other in smaller)
+        broken, before = min(pairs, key=lambda pair: pair[0] - pair[1])
         evidence = f"{broken} examples broken, {before} by the same attack with less budget"
         # Only the largest search can have been too small.
         is_largest = not any(_has_less_budget(run, other) for other in evaluation.attacks)
@@ -85,6 +87,16 @@ def _has_less_budget(one: AttackRun, other: AttackRun) -> bool:
     )
 
 
+def _broken_of_both(one: AttackRun, other: AttackRun) -> tuple[int, int]:
+    """How many examples each broke of those that both were tried on."""
+    tried = {result.example_id for result in one.results} & {result.example_id for result in other.results}
+    broken = [
+        sum(result.outcome == "success" and result.example_id in tried for result in run.results)
+        for run in (one, other)
+    ]
+    return broken[0], broken[1]
+
+
 def _differing(one: AttackRun, other: AttackRun) -> set[str]:
     """The settings in which two runs of one attack differ; of two attacks, their name."""
     if one.attack != other.attack:
@@ -101,7 +113,7 @@ def _miscalibration(evaluation: Evaluation, run: AttackRun, subject: str) -> Che
     compared = [(item.variant, item.held, item.held_by_variant, item.total) for item in run.rechecks]
     held = run.counts.held.hits
     for name, other in zip(evaluation.attack_names, evaluation.attacks, strict=True):
-        if _differing(run, other) == {"scoring"}:
+        if _differing(run, other) == {"scoring"} and not (run.left or other.left):  # each breaks what the other cannot
             compared.append((name, held, run.counts.attacked - other.counts.broken.hits, len(run.results)))
     if not compared:
         settle = "evaluate with recheck=100 (--recheck 100): margin scoring and other temperatures on 100 examples"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.evaluation.results import WORST_CASE, Evaluation
+from unshaken.evaluation.results import Evaluation
 from unshaken.evaluation.statistics import (
     Interval,
     SeedSummary,
@@ -124,14 +124,8 @@ def _same_condition(reference: Evaluation, evaluation: Evaluation, condition: st
     """A condition is shared where the attacks behind it have equal settings."""
     if condition not in evaluation.conditions:
         return False
-    if condition == WORST_CASE:
-        return reference.attack_names == evaluation.attack_names and all(
-            one.settings == other.settings for one, other in zip(reference.attacks, evaluation.attacks, strict=True)
-        )
-    if condition not in reference.attack_names:
-        return True
-    one, other = reference.run(condition), evaluation.run(condition)
-    return one.settings == other.settings and not (one.left or other.left)  # what was left differs from model to model
+    one, other = ([(run.attack, run.settings) for run in item.behind(condition)] for item in (reference, evaluation))
+    return one == other
 
 
 def _pair(

@@ -210,7 +210,7 @@ class _Run:
         finished = self._finished()
         if finished is None:
             answer_share(self.victim, self.examples, self._answer_file, self.shard, resume=self.resume)
-        known = {_key(run.attack, run.settings) for run in finished.attacks} if finished else set()
+        known = {_key(run.attack, run.settings) for run in finished.attacks if not run.left} if finished else set()
         for attack in () if self.examples.is_static else self.attacks:
             key = _key(attack.name, attack.settings())
             if key not in known:
@@ -239,7 +239,8 @@ class _Run:
         for number, (key, attack) in enumerate(last.items()):
             before = [runs[key] for key in [*wanted, *last][: len(wanted) + number]]
             left, run = replace(result, attacks=tuple(before)).standing, runs.get(key)
-            if run is None or not {*left} <= {row.example_id for row in run.results}:  # others have left it more
+            # Others may leave it more than before, or less. What it found already is kept in its file.
+            if run is None or (run.left and [row.example_id for row in run.results] != left):
                 run = self._attack(attack, visible, key, left=left)
             runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
             result = self._with(result, runs, [*wanted, *last])
@@ -323,7 +324,7 @@ class _Run:
         start = time.perf_counter()
         found: Sequence[AttackResult]
         if left is not None:
-            rows = self.examples.with_ids(left)
+            rows = self.examples.part(left)
             found = self._run(attack, path, rows) if len(rows) else ()
         elif path is None or self.shard.is_whole:
             found = self._run(attack, path, self.examples)
@@ -353,7 +354,7 @@ class _Run:
     def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:
         if not self.recheck or not isinstance(attack, SearchAttack) or not probes.variants(attack):
             return ()
-        rows = self.examples.with_ids(result.example_id for result in run.results) if run.left else self.examples
+        rows = self.examples.part(result.example_id for result in run.results)
         return probes.rechecks(attack, self.victim, rows, run.results, self.recheck, self.seed) if len(rows) else ()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,7 +51,9 @@ class Report:
     @cached_property
     def model_names(self) -> dict[str, str]:
         """Fingerprint to name; models that share a name are told apart by the fingerprint's start."""
-        return _distinct({item.model.fingerprint: item.model.name for item in self.evaluations})
+        models = [item.model for item in self.evaluations]
+        names = _distinct((model.name, model.fingerprint) for model in models)
+        return {model.fingerprint: names[model.name, model.fingerprint] for model in models}
 
     def renamed(self, names: Mapping[str, str]) -> Report:
         """The same results under other names of models, by fingerprint."""
@@ -172,14 +175,18 @@ class Report:
 
 def _told_apart(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
     """The same with other names for data that share one: tables go by names, and two sets would be one table."""
-    names = _distinct({item.data.fingerprint: item.data.name for item in evaluations})
-    return tuple(replace(item, data=replace(item.data, name=names[item.data.fingerprint])) for item in evaluations)
+    names = _distinct((item.data.name, item.data.fingerprint) for item in evaluations)
+    return tuple(
+        replace(item, data=replace(item.data, name=names[item.data.name, item.data.fingerprint]))
+        for item in evaluations
+    )
 
 
-def _distinct(given: Mapping[str, str]) -> dict[str, str]:
-    """Fingerprint to name, with the fingerprint's start where several share a name."""
-    names = list(given.values())
-    return {key: name if names.count(name) == 1 else f"{name} [{key[:6]}]" for key, name in given.items()}
+def _distinct(given: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Name and fingerprint to a name, with the fingerprint's start where several share one."""
+    pairs = set(given)
+    counts = Counter(name for name, _ in pairs)
+    return {(name, key): name if counts[name] == 1 else f"{name} [{key[:6]}]" for name, key in pairs}
 
 
 def _encode_evaluation(evaluation: Evaluation) -> dict[str, Any]:
@@ -225,6 +232,10 @@ def _contradictions(evaluation: Evaluation) -> Iterator[str]:
         changed = [result.adversarial for result in run.results if result.adversarial is not None]
         if any(len(texts) != columns for texts in changed):
             yield f"a result of {run.attack} has other than {columns} texts"
+    for number, run in enumerate(evaluation.attacks):
+        standing = replace(evaluation, attacks=evaluation.attacks[:number]).standing if run.left else ()
+        if not {*standing} <= {result.example_id for result in run.results}:
+            yield f"{run.attack} was not tried on all that was left"
     labels = {row.id: row.label for row in evaluation.predictions}
     for item in evaluation.certificates:
         if sorted(row.example_id for row in item.rows) != sorted(ids):
@@ -277,8 +288,13 @@ def _join(first: Evaluation, second: Evaluation) -> Evaluation:
             f"two runs of {first.model.name} on {first.data.name} disagree on {differing} of {len(first.predictions)} "
             "clean answers; they cannot be one result: evaluate again on one machine"
         )
-    known = [(run.attack, run.settings) for run in first.attacks]
-    added = [run for run in second.attacks if (run.attack, run.settings) not in known]
+    own = list(first.attacks)
+    for run in second.attacks:
+        at = next((n for n, one in enumerate(own) if (one.attack, one.settings) == (run.attack, run.settings)), None)
+        if at is None:
+            own.append(run)
+        elif own[at].left and not run.left:
+            own[at] = run
     proved = [(item.certificate, item.settings) for item in first.certificates]
     new = [item for item in second.certificates if (item.certificate, item.settings) not in proved]
-    return replace(first, attacks=(*first.attacks, *added), certificates=(*first.certificates, *new))
+    return replace(first, attacks=tuple(own), certificates=(*first.certificates, *new))

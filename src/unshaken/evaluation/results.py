@@ -101,8 +101,8 @@ class AttackRun:
         results: One an example, in the order of the examples.
         truncated_swaps: Swaps of words the model never sees, and all swaps; None if the tokenizer does not say.
         rechecks: The attack repeated under other scores, where that was asked for.
-        left: Whether it was run on those examples only that the attacks before it had left standing; others have no
-            result.
+        left: Whether it was run on those examples only that the attacks before it had left standing. Others have no
+            result, and its accuracy is what all of them together leave.
     """
 
     attack: str
@@ -148,8 +148,9 @@ class Evaluation:
 
     @cached_property
     def attack_names(self) -> tuple[str, ...]:
-        """One name an attack run, with the settings that tell equal attacks apart."""
-        return attack_names([(run.attack, run.settings) for run in self.attacks])
+        """One name an attack run, with the settings that tell equal attacks apart; "then" one on what others left."""
+        names = attack_names([(run.attack, run.settings) for run in self.attacks])
+        return tuple(f"then {name}" if run.left else name for name, run in zip(names, self.attacks, strict=True))
 
     @property
     def clean(self) -> Proportion:
@@ -169,19 +170,19 @@ class Evaluation:
     def held(self, condition: str) -> dict[str, bool]:
         """For each example id, whether the answer is right and stays right under this attack.
 
-        An example whose attack ended in an error proved nothing and is left out, unless another attack broke it. So is
-        one that an attack on what was left was not tried on.
+        An example whose attack ended in an error proved nothing and is left out, unless another attack broke it.
         """
-        correct = {row.id: row.correct for row in self.predictions}
-        if condition == CLEAN:
-            return correct
-        runs = self.attacks if condition == WORST_CASE else [self.run(condition)]
-        results = [result for run in runs for result in run.results]
+        results = [result for run in self.behind(condition) for result in run.results]
         broken = {result.example_id for result in results if result.outcome in ("success", "skipped")}
         unknown = {result.example_id for result in results if result.outcome == "error"} - broken
-        if condition != WORST_CASE and self.run(condition).left:
-            unknown |= correct.keys() - {result.example_id for result in results}
-        return {key: right and key not in broken for key, right in correct.items() if key not in unknown}
+        return {row.id: row.correct and row.id not in broken for row in self.predictions if row.id not in unknown}
+
+    def behind(self, condition: str) -> tuple[AttackRun, ...]:
+        """The attacks that a condition is about: all for the worst case, and with one on what was left those before."""
+        if condition in (CLEAN, WORST_CASE):
+            return self.attacks if condition == WORST_CASE else ()
+        number = self.attack_names.index(condition)
+        return self.attacks[0 if self.attacks[number].left else number : number + 1]
 
     @property
     def standing(self) -> list[str]:
@@ -203,8 +204,6 @@ class Evaluation:
 
     def title(self, condition: str) -> str:
         """What to call a condition: the answers to a static adversarial set are not clean ones."""
-        if condition in self.attack_names and self.run(condition).left:
-            return f"{condition}, on what was left"
         return "all levels" if condition == CLEAN and self.is_static else condition
 
     @cached_property

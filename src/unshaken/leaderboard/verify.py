@@ -59,7 +59,7 @@ def verify(
     if substitutions.fingerprint != entry.substitutions.get("fingerprint"):
         raise UnshakenError(f"{substitutions.name} is another set than the one {entry.name} was attacked with")
     places = np.sort(np.random.default_rng(seed).permutation(len(entry.ids))[:count])
-    part = examples.with_ids(entry.ids[place] for place in places)
+    part = examples.part(entry.ids[place] for place in places)
     refused = []
     for model in entry.models:
         victim = by_fingerprint.get(model.fingerprint)

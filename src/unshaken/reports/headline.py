@@ -67,7 +67,9 @@ def _under(evaluation: Evaluation, condition: str) -> str:
     if condition == CLEAN:
         return ""
     return (
-        f" under the worst of {len(evaluation.attacks)} attacks" if condition == WORST_CASE else f" under {condition}"
+        f" under the worst of {len(evaluation.attacks)} attacks"
+        if condition == WORST_CASE
+        else f" under {condition.removeprefix('then ')}"
     )
 
 

@@ -71,7 +71,7 @@ def page(report: Report) -> str:
 
 def about(condition: str) -> str:
     """What a condition is: the first line that its attack says of itself."""
-    known = ATTACKS.get(condition.partition(" ")[0])
+    known = ATTACKS.get(condition.removeprefix("then ").partition(" ")[0])
     if known is None:
         return ANSWERS.get(condition, "")
     return cleandoc(known.__doc__ or "").partition("\n")[0]
