@@ -73,6 +73,17 @@ def test_parts_are_the_new_text(before: str, after: str) -> None:
     assert "".join(part["text"] for part in parts(before, after)) == after
 
 
+def test_neighbours_that_change_stand_each_beside_its_own() -> None:
+    found = parts("a gentle , warm drama", "a mild , kind play")
+    assert [(part.get("was"), part["text"]) for part in found if "was" in part] == [
+        ("gentle", "mild"),
+        ("warm", "kind"),
+        ("drama", "play"),
+    ]
+    (merged,) = (part for part in parts("a very warm film", "a hot film") if "was" in part)
+    assert merged == {"text": "hot", "was": "very warm"}
+
+
 # ---------------------------------------------------------------------------------------------------- who is let in
 
 
@@ -187,7 +198,8 @@ def test_from_typing_to_the_flip(ground: Playground, browser: Any, width: int) -
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(ground.url)
     panel = page.get_by_role("region", name="naive")
-    expect(panel.locator("input")).to_be_hidden()  # nothing to step through yet
+    for nothing_yet in ("input", "progress"):
+        expect(panel.locator(nothing_yet)).to_be_hidden()
     label, field = (page.locator(one).bounding_box() for one in ("label[for=text]", "#text"))
     assert label["y"] + label["height"] + 4 <= field["y"]  # the ring of the focus does not run through the label
     page.locator("#text").fill("a good <img src=x onerror=alert(1)> film")

@@ -8,8 +8,8 @@ class Panel {
     this.model = model; this.steps = []; this.source = null;
     this.box = make("section", "panel"); this.box.setAttribute("aria-label", model);
     this.said = make("p", "said"); this.said.setAttribute("aria-live", "polite");
-    this.bar = make("progress"); this.bar.max = 1; this.bar.value = 0; this.bar.setAttribute("aria-label", "probability of the first answer");
-    this.read = make("p", "muted read"); this.read.hidden = true; this.note = make("p", "muted note"); this.range = make("input"); this.range.type = "range"; this.range.min = 0; this.range.max = 0;
+    this.bar = make("progress"); this.bar.max = 1; this.bar.hidden = true; this.bar.setAttribute("aria-label", "probability of the first answer");
+    this.read = make("p", "muted read"); this.read.hidden = true; this.note = make("p", "muted note", "What an attack makes of the sentence will stand here."); this.range = make("input"); this.range.type = "range"; this.range.min = 0; this.range.max = 0;
     this.range.setAttribute("aria-label", "step"); this.range.oninput = () => this.show(+this.range.value);
     this.copy = make("button", "", "Copy"); this.copy.type = "button"; this.copy.onclick = async () => { await navigator.clipboard.writeText(this.steps[+this.range.value]?.text ?? ""); this.copy.textContent = "Copied"; };
     this.first = make("p", "muted first"); this.step = make("p", "muted step"); this.tools = make("div"); this.tools.hidden = true; this.tools.append(this.step, this.range, this.copy);
@@ -33,7 +33,7 @@ class Panel {
     this.said.replaceChildren(...step.parts.flatMap((part) => part.was === undefined ? [part.text] : [make("del", "", part.was), make("ins", "", part.text)]));
     this.read.hidden = !step.read; this.read.textContent = step.read ? "The model reads: " + step.read : "";
     const name = (label) => this.labels[label] ?? "class " + label, percent = (label) => (100 * step.probabilities[label]).toFixed(0) + "%", share = percent(step.answer);
-    this.bar.value = step.probabilities[this.label]; this.first.textContent = `How sure the model is of its first answer, ${name(this.label)}: ${percent(this.label)}`;
+    this.bar.hidden = false; this.bar.value = step.probabilities[this.label]; this.first.textContent = `How sure the model is of its first answer, ${name(this.label)}: ${percent(this.label)}`;
     this.tools.hidden = false; this.step.textContent = index ? `Step ${index} of ${this.steps.length - 1}: drag to go back` : "The sentence as typed" + (this.steps.length > 1 ? `, before ${this.steps.length - 1} step${this.steps.length > 2 ? "s" : ""}` : ""); this.copy.textContent = "Copy";
     const end = step.kind === "end" ? (step.flipped ? "Turned around: " : "Held: ") : "";
     this.note.textContent = `${end}${name(step.answer)} (${share}), ${step.asked} texts asked`;

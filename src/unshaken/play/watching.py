@@ -74,10 +74,12 @@ def parts(before: str, after: str) -> list[dict[str, Any]]:
     for tag, a, b, c, d in SequenceMatcher(None, old.surfaces, new.surfaces, autojunk=False).get_opcodes():
         if tag == "equal" or c == d:
             continue
-        start, stop = new.spans[c][0], new.spans[d - 1][1]
-        pieces.append({"text": after[end:start]})
-        pieces.append({"text": after[start:stop], "was": " ".join(old.surfaces[a:b])})
-        end = stop
+        singly = [(a + k, a + k + 1, c + k, c + k + 1) for k in range(d - c)] if b - a == d - c else [(a, b, c, d)]
+        for first, last, begin, finish in singly:
+            start, stop = new.spans[begin][0], new.spans[finish - 1][1]
+            pieces.append({"text": after[end:start]})
+            pieces.append({"text": after[start:stop], "was": " ".join(old.surfaces[first:last])})
+            end = stop
     return [part for part in [*pieces, {"text": after[end:]}] if part["text"]]
 
 
