@@ -119,6 +119,14 @@ def test_a_decoder_that_is_given_its_tokens_by_position_knows_which_are_real():
     assert torch.equal(model.base_model.decoder.layers[0].decoded_tokens, expected)
 
 
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_padding_in_a_decoder_that_is_given_no_mask_changes_no_prediction(kind):
+    model, batch = connect(tiny(kind).double(), Connection(layers="decoder:all")), tokens(kind)
+    with torch.no_grad():
+        alone = model(**{name: value[1:2, :6] for name, value in batch.items()}).logits
+        torch.testing.assert_close(model(**batch).logits[1:2], alone, rtol=0, atol=1e-9)
+
+
 def test_the_letter_of_the_paper_depends_on_padding():
     """Without the mask, pad rows' residuals reach real tokens: what mask_padding is for."""
     model, batch = connect(tiny("bert"), Connection.im_bert(mask_padding=False)), tokens()

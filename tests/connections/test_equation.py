@@ -158,6 +158,19 @@ def test_second_derivatives_agree_with_finite_differences(name):
     assert gradgradcheck(function, inputs(), atol=1e-4)
 
 
+def test_second_derivatives_by_the_input_and_by_a_weight_are_their_closed_form():
+    """z = h + a z is h / (1 - a), here with a half for a, and the loss is the cube of it."""
+
+    def loss(h: Tensor, a: Tensor) -> Tensor:
+        return solve(TRUE_GRADIENTS["implicit, second order"], h.reshape(1, 1, 1), lambda x: a * x).pow(3).sum()
+
+    h, a = torch.tensor(0.7, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    found = torch.tensor(torch.autograd.functional.hessian(loss, (h, a)))
+    mixed = 9 * h**2 * 2**4
+    expected = torch.stack([6 * h * 2**3, mixed, mixed, 12 * h**3 * 2**5]).reshape(2, 2)
+    torch.testing.assert_close(found, expected.to(found.dtype))
+
+
 def test_detached_has_the_solution_for_value_and_the_explicit_step_for_gradient():
     h, weight = inputs()
     connection = Connection(form="layer", solver=GradientDescent(steps=5), gradient=Detached())

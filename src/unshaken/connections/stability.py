@@ -152,7 +152,7 @@ def _largest_singular_value(equation: LayerEquation, iterations: int, generator:
             y = equation.layer(x)
             dummy = torch.zeros_like(y, requires_grad=True)
             (pulled,) = torch.autograd.grad(y, x, dummy, create_graph=True)  # J^T u, linear in u
-            (pushed,) = torch.autograd.grad(pulled, dummy, v, retain_graph=True)  # J v, by differentiating it in u
+            (pushed,) = torch.autograd.grad(pulled, dummy, v)  # J v, by differentiating it in u
             pushed = pushed if mask is None else pushed * mask
             sigma = size(pushed, None)
             (back,) = torch.autograd.grad(y, x, pushed)
