@@ -119,6 +119,15 @@ def test_a_decoder_that_is_given_its_tokens_by_position_knows_which_are_real():
     assert torch.equal(model.base_model.decoder.layers[0].decoded_tokens, expected)
 
 
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2"])
+def test_a_mask_of_floating_point_hides_padding_as_one_of_integers_does(kind):
+    """BERT makes an additive mask of either; DeBERTa hands zeros and ones to its layers as they are."""
+    model, batch = connect(tiny(kind).double(), Connection()), tokens(kind)
+    with torch.no_grad():
+        found = model(**{**batch, "attention_mask": batch["attention_mask"].double()}).logits
+        torch.testing.assert_close(found, model(**batch).logits)
+
+
 @pytest.mark.parametrize("kind", ["bart", "t5"])
 def test_padding_in_a_decoder_that_is_given_no_mask_changes_no_prediction(kind):
     model, batch = connect(tiny(kind).double(), Connection(layers="decoder:all")), tokens(kind)
