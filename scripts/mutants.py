@@ -167,7 +167,9 @@ class Search:
                 lines = range(mutant.line, mutant.end + 1)
                 useful = set().union(*(by_place[mutant.file, line] for line in lines))
             else:
-                useful = set().union(*(tests for (file, _), tests in by_place.items() if file == mutant.file))
+                entering = set().union(*(tests for (file, _), tests in by_place.items() if file == mutant.file))
+                files = {test.split("::")[0] for test in entering}  # a test of a constant alone enters no line
+                useful = {test for test in items if test.split("::")[0] in files}
             kills = Counter(row["by"] for row in self.known.values() if row["file"] == mutant.file)
             ordered = sorted((test for test in useful if test in items), key=lambda test: (-kills[test], seconds[test]))
             budget, chosen = self.given.seconds / (3 if mutant.function else 10), []
@@ -295,7 +297,8 @@ def main() -> None:
     for key in alike.keys() - {mutant.key for mutant in every}:
         if ROOT / key[0] in paths:
             print(f"listed as equivalent, but no mutant any more: {': '.join(map(str, key))}")
-    if given.most < len(every):
+    whole = len(every)
+    if given.most < whole:
         every = sorted(random.Random(given.seed).sample(every, given.most), key=every.index)
     part, parts = map(int, given.part.split("/"))
     order_read, given.orders = os.pipe()
@@ -316,7 +319,7 @@ def main() -> None:
         kept = json.loads(given.summary.read_text(encoding="utf-8")) if given.summary.is_file() else {}
         version = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit = subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip()
-        kept[str(source.relative_to(ROOT))] = {"tests": " ".join(tests), **counts, "commit": commit}
+        kept[str(source.relative_to(ROOT))] = {"tests": tests, "in_source": whole, **counts, "commit": commit}
         given.summary.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from models import SETTINGS, tiny, tokens
@@ -117,6 +120,15 @@ def test_a_decoder_that_is_given_its_tokens_by_position_knows_which_are_real():
         model.base_model.decoder(ids, encoder_hidden_states=torch.zeros(2, 3, 16))
     expected = torch.tensor([[True, True, True, False], [True, True, False, False]])
     assert torch.equal(model.base_model.decoder.layers[0].decoded_tokens, expected)
+
+
+def test_the_default_costs_what_the_docs_count():
+    """k evaluations of a layer without gradients and one with, in an example for k = b = 3."""
+    page = (Path(__file__).parents[2] / "docs" / "connections.md").read_text(encoding="utf-8")
+    (steps,) = map(int, re.findall(r"\(k \+ 1\) \+ \(b - 1\) \+ 2 against 3: .* for k = b = (\d)", page))
+    model = connect(tiny("bert"), Connection())
+    model(**tokens())
+    assert {record.evaluations for record in solve_records(model).values()} == {steps + 1}
 
 
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from unshaken import Connection, connect
-from unshaken.connections import captured
+from unshaken.connections import captured, graphs
 from unshaken.connections.graphs import Awaited, Captured, Pass, can_be_held, first_cause
 from unshaken.solvers import Anderson
 from unshaken.solvers.base import looking_later
@@ -171,6 +173,19 @@ def test_a_shape_is_kept_when_it_comes_the_second_time_and_no_more_than_the_limi
                 found = model(**tokens(length=length), token_type_ids=None).logits  # what is None is left out
                 torch.testing.assert_close(found, logits)
             assert (runner.replays, runner.eager) == ((0, 3), (2, 4), (4, 5))[number]
+
+
+@pytest.mark.parametrize("by_default", [captured, Captured])
+def test_as_many_shapes_are_kept_as_the_docs_say(by_default: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "connections.md").read_text(encoding="utf-8")
+    (most,) = map(int, re.findall(r"at most (\d+) shapes", page))
+    monkeypatch.setattr(graphs, "Captured", WithoutGPU)
+    model = tiny("bert", num_hidden_layers=1)
+    with captured(model) if by_default is captured else WithoutGPU(model).standing_in() as runner, torch.no_grad():
+        for size in range(1, most + 2):
+            for _ in range(2):
+                model(input_ids=torch.full((size, 16), 7))
+    assert (runner.replays, runner.eager) == (most, most + 2)
 
 
 def test_arguments_without_a_name_are_not_held_by_a_graph() -> None:
