@@ -169,7 +169,7 @@ class Search:
             else:
                 entering = set().union(*(tests for (file, _), tests in by_place.items() if file == mutant.file))
                 files = {test.split("::")[0] for test in entering}  # a test of a constant alone enters no line
-                useful = {test for test in items if test.split("::")[0] in files}
+                useful = {test for test in seconds if test.split("::")[0] in files}
             kills = Counter(row["by"] for row in self.known.values() if row["file"] == mutant.file)
             ordered = sorted((test for test in useful if test in items), key=lambda test: (-kills[test], seconds[test]))
             budget, chosen = self.given.seconds / (3 if mutant.function else 10), []
