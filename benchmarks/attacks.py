@@ -3,19 +3,23 @@
     python benchmarks/attacks.py cpu --data DIR [--peer-python PYTHON --peer-script textattack_bench.py --wheel W]
     python benchmarks/attacks.py gpu --data DIR [--model ENCODER...] [--attack NAME...] [--compare] [--profile]
     python benchmarks/attacks.py suite --data DIR [--suite mini|full] [-n 24] [--device cpu]
+    python benchmarks/attacks.py int8
 
 The CPU part attacks MiniLM-L6 with a head fitted by ridge regression on the benign SST-2 sentences of AdvGLUE, with the
 counter-fitted dictionary: the model, sentences and dictionary of the peer's script, which is run right after. DIR holds
 `counterfitted_neighbors.json` and `advglue/dev_ann.json`. Costs are CPU seconds, which a shared machine disturbs least.
 The GPU part takes any encoder folder, and DIR holds `glue/SST-2/dev.tsv` and `imdb/test.jsonl` too; `--device cpu
 --dtype float32 -n 12 --n-imdb 2` tries it out. The third runs the suite of the leaderboard in both ways: its last
-attacks on what is left, and every attack on every sentence. Each prints one JSON object a line.
+attacks on what is left, and every attack on every sentence. The last says what PyTorch's dynamic int8 quantisation
+would gain on a CPU, and what it would cost: it has one scale for all rows of a batch. Each prints one JSON object a
+line.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 import subprocess
 import time
 from collections.abc import Iterable
@@ -34,6 +38,7 @@ from unshaken.evaluation.results import WORST_CASE
 from unshaken.examples import Example, Examples
 from unshaken.leaderboard.tracks import suite
 from unshaken.substitutions.dictionary import Dictionary
+from unshaken.tasks import load_task
 from unshaken.victims.hugging_face import ModelVictim
 
 
@@ -234,6 +239,50 @@ def leaderboard_suite(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]
     yield {"examples whose worst case differs": sum(one.get(key) != other.get(key) for key in {*one, *other})}
 
 
+def int8(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    """MiniLM-L6 in int8 beside itself in float32: CPU seconds, and what a text's company does to its answer."""
+    torch.set_num_threads(arguments.threads)
+    reviews = [(row.texts[0], int(row.label)) for row in load_task("rotten-tomatoes").train.sample(arguments.n)]
+    victim = victim_with_head(minilm_path(), reviews)
+    options = {"truncation": True, "max_length": 24, "return_tensors": "pt"}
+    texts = [text for text, _ in reviews[:64]]
+    together = victim.tokenizer(texts, padding="max_length", **options)
+    apart = [victim.tokenizer([text], **options) for text in texts]
+    yield {"machine": platform.machine(), "torch": torch.__version__, "threads": arguments.threads, "rows": len(texts)}
+
+    def answers(model: Any, inputs: Any) -> torch.Tensor:
+        with torch.no_grad():
+            return model(**inputs).logits.log_softmax(-1)
+
+    def seconds(model: Any) -> float:
+        start = time.process_time()
+        answers(model, together)
+        return time.process_time() - start
+
+    exact = answers(victim.model, together)
+    for engine in torch.backends.quantized.supported_engines:
+        try:
+            torch.backends.quantized.engine = engine
+            model = torch.ao.quantization.quantize_dynamic(victim.model, {torch.nn.Linear}, dtype=torch.qint8)
+            found = answers(model, together)
+        except RuntimeError:  # compiled in, and made for other processors
+            continue
+        alone = torch.cat([answers(model, inputs) for inputs in apart])
+        pairs = [(seconds(victim.model), seconds(model)) for _ in range(5)]
+        yield {
+            "int8 engine": engine,
+            "float32_over_int8_cpu_seconds": min(one for one, _ in pairs) / min(other for _, other in pairs),
+            "log_probability_moved_by_company": float((found - alone).abs().max()),
+            "log_probability_moved_by_int8": float((found - exact).abs().max()),
+            "labels_changed_by_company": int((found.argmax(1) != alone.argmax(1)).sum()),
+        }
+    alone = torch.cat([answers(victim.model, inputs) for inputs in apart])
+    yield {
+        "labels_changed_by_company": int((exact.argmax(1) != alone.argmax(1)).sum()),
+        "log_probability_moved_by_company": float((exact - alone).abs().max()),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = parser.add_subparsers(dest="mode", required=True)
@@ -266,14 +315,17 @@ def main() -> None:
     both_ways.add_argument("--device", default="cpu")
     both_ways.add_argument("--threads", type=int, default=1)
     both_ways.add_argument("-n", type=int, default=24)
+    in_int8 = modes.add_parser("int8")
+    in_int8.add_argument("--threads", type=int, default=1)
+    in_int8.add_argument("-n", type=int, default=200, help="reviews that the head is fitted to")
     on_cpu.add_argument("--population", type=int, default=20)
     on_cpu.add_argument("--generations", type=int, default=10)
-    for mode in (on_cpu, on_gpu, both_ways):
+    for mode in (on_cpu, on_gpu, both_ways, in_int8):
         mode.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    for record in {"cpu": cpu, "gpu": gpu, "suite": leaderboard_suite}[arguments.mode](arguments):
+    for record in {"cpu": cpu, "gpu": gpu, "suite": leaderboard_suite, "int8": int8}[arguments.mode](arguments):
         line = json.dumps(record)
         print(line, flush=True)
         if arguments.out:

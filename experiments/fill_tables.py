@@ -146,6 +146,21 @@ def attacks_cpu() -> str:
     return grid(["CPU seconds per example", "ratio", "rows, TextAttack", "rows, ours", "examples"], rows)
 
 
+def attacks_int8() -> str:
+    """Dynamic int8 quantisation beside float32, in one run."""
+    about, *found = lines(HERE / "attack_speed" / "int8.jsonl")
+    rows = [
+        [
+            f"int8, {row['int8 engine']}" if "int8 engine" in row else "float32",
+            number(row.get("float32_over_int8_cpu_seconds", 1.0)),
+            f"{row['log_probability_moved_by_company']:.2g}",
+            f"{row['labels_changed_by_company']} of {about['rows']}",
+        ]
+        for row in found
+    ]
+    return grid(["answers", "speed", "a log-probability moves by", "labels that change"], rows)
+
+
 def attacks_gpu() -> str:
     """The engine beside the model alone, in one run."""
     about, *found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
@@ -353,6 +368,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "defences-gpu-swap": lambda: defences("gpu/defences_swap.json"),
     "large-files": large_files,
     "attacks-cpu": attacks_cpu,
+    "attacks-int8": attacks_int8,
     "attacks-gpu": attacks_gpu,
     "baselines": baselines.table,
     "attacks-compared": attacks_compared,
