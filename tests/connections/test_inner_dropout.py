@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from unshaken import Connection, connect
 from unshaken.connections import Detached, Implicit, Phantom, Unrolled, solve_records
 from unshaken.connections.dropout import SharedDropout
+from unshaken.connections.layer import LayerEquation
 from unshaken.solvers import FixedPoint
 
 
@@ -42,6 +43,23 @@ def test_a_shared_mask_is_drawn_once_for_all_evaluations():
     assert torch.equal(first, last)
     assert 0 in first
     assert torch.equal(following, after(1))
+
+
+def test_stages_of_runge_kutta_share_one_mask():
+    """Half of the ones are dropped and the others doubled: k1 = 2 and k2 = f(3) = 6 make 1 + (2 + 6) / 2."""
+    layer, h = nn.Dropout(0.5).train(), torch.ones(1, 1, 100)
+    equation = LayerEquation(
+        call=layer,
+        h=h,
+        dtype=h.dtype,
+        precision=None,
+        connection=Connection.runge_kutta(order=2),
+        form="layer",
+        step=1.0,
+        mask=None,
+        dropout=SharedDropout(layer, "off", h.device),
+    )
+    assert set(equation.runge_kutta().unique().tolist()) == {1.0, 5.0}
 
 
 def test_a_resampled_mask_is_drawn_for_each_of_them():

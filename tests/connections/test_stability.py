@@ -16,7 +16,8 @@ from transformers import (
 )
 
 from unshaken import Connection, connect
-from unshaken.connections.quality import gradient_quality, noise
+from unshaken.connections.gradients import Phantom
+from unshaken.connections.quality import MODES, gradient_quality, noise
 from unshaken.connections.stability import (
     SOLVER_LADDER,
     ResidualCurve,
@@ -209,6 +210,11 @@ def test_gradient_quality_is_one_for_what_converges_and_nothing_for_blind_modes(
     assert rows["implicit"].words > 0.9
     assert rows["implicit"].weights > 0.9
     assert rows["phantom 1"].words < rows["phantom 2"].words < rows["implicit"].words
+
+
+def test_gradients_are_compared_under_the_name_and_the_steps_of_their_mode():
+    for name, mode in MODES.items():
+        assert name == (f"phantom {mode.steps}" if isinstance(mode, Phantom) else mode.name)
 
 
 def gentle():

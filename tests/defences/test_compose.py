@@ -27,6 +27,7 @@ from unshaken.defences import (
     parse,
 )
 from unshaken.errors import UnshakenError
+from unshaken.substitutions import Dictionary
 
 
 @dataclass(eq=False, kw_only=True)
@@ -170,3 +171,11 @@ def test_the_defence_of_the_documentation_runs_and_composes() -> None:
     expected = -0.7 * log_p[range(6), step.labels].mean() - 0.3 * log_p.mean()
     torch.testing.assert_close(parts["smoothed"], expected)
     assert list(parts) == ["smoothed", "ptwd", "size"]
+
+
+def test_substitutions_of_a_command_go_to_the_parts_that_name_none():
+    given = Dictionary(entries={"good": ["fine"]})
+    ascc, decay = parse("ascc+ptwd", substitutions=given).parts
+    assert ascc.substitutions is given
+    assert not hasattr(decay, "substitutions")
+    assert parse("swap:substitutions=wordnet", substitutions=given).substitutions == "wordnet"
