@@ -251,7 +251,7 @@ def serve_imports(orders: int, answers: int, seconds: float) -> None:
     """Another process, which has foreign libraries only: answers with the exit code of each mutant it is told."""
     lines = os.fdopen(orders)
     ours = ("unshaken", "pytest", "_pytest", "xdist", "hypothesis", "_hypothesis")
-    load([name for name in json.loads(lines.readline()) if not name.startswith(ours)])
+    load([name for name in json.loads(lines.readline() or "[]") if not name.startswith(ours)])
     for line in lines:
         order = json.loads(line)
         mutant = Mutant(**order["mutant"])
@@ -285,6 +285,7 @@ def main() -> None:
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--again", action="store_true", help="try the survivors of before again")
     words.add_argument("--part", default="1/1", help="2/3: the second of three parts, for processes side by side")
+    words.add_argument("--count", action="store_true", help="try nothing, and count what --out tells")
     kind = words.add_mutually_exclusive_group()
     kind.add_argument("--listed", action="store_true", help="try the mutants of the list of equivalent ones instead")
     kind.add_argument("--summary", type=Path, help="a JSON file in which the counts of this source are kept")
@@ -311,14 +312,15 @@ def main() -> None:
     given.answers = os.fdopen(answer_read)
     ours = every[part - 1 :: parts]
     search = Search([mutant for mutant in ours if (mutant.key in alike) == given.listed], given, tests)
-    pytest.main(search.arguments, plugins=[search])
+    if not given.count:
+        pytest.main(search.arguments, plugins=[search])
     os.close(given.orders)
     os.waitpid(server, 0)
     counts = report(ours, search)
     if given.summary:
         kept = json.loads(given.summary.read_text(encoding="utf-8")) if given.summary.is_file() else {}
-        version = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        commit = subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip()
+        last = ["git", "-C", str(ROOT), "log", "-1", "--format=%H", "--", str(source)]  # that changed the source
+        commit = subprocess.run(last, capture_output=True, text=True, check=True).stdout.strip()
         kept[str(source.relative_to(ROOT))] = {"tests": tests, "in_source": whole, **counts, "commit": commit}
         given.summary.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
