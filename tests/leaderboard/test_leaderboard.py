@@ -562,6 +562,12 @@ def run(*words: Any, code: int = 0) -> str:
     return " ".join(found.output.split())
 
 
+def refused(*words: Any) -> str:
+    found = CliRunner().invoke(app, ["leaderboard", *map(str, words)])
+    assert isinstance(found.exception, UnshakenError)
+    return str(found.exception)
+
+
 def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) -> None:
     words = ["--substitutions", f"dictionary:path={world / 'words.json'}", "--device", "cpu"]
     track = f"tiny/known/{world / 'own.jsonl'}"
@@ -588,10 +594,25 @@ def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) 
     assert len(own) == len(rows) == len(entry.ids)
     found = next(row for row in PWWS(substitutions=WORD_LIST)(victim, own) if row.outcome == "success")
     assert found.adversarial is not None
-    told = run(
-        *("break", path, "--example", found.example_id, "--text", found.adversarial[0], "--model", models[0], *words)
-    )
+    way = ("--example", found.example_id, "--text", found.adversarial[0], "--model", models[0])
+    told = run("break", path, *way, *words)
     assert "Broken; on record" in told
+    assert "The worst case is the same, since it was broken before." in told
+    values = json.loads(path.read_text())  # the suite might have missed it
+    place = values["ids"].index(found.example_id)
+    for name, marks in values["models"][0]["held"].items():
+        values["models"][0]["held"][name] = f"{marks[:place]}1{marks[place + 1 :]}"
+    (tmp_path / "missed.json").write_text(json.dumps(values))
+    missed = read_entry(tmp_path / "missed.json").share("worst")
+    assert f"The worst case falls from {missed} to {entry.share('worst')}." in run(
+        "break", tmp_path / "missed.json", *way, *words
+    )
+    assert "attacked with, dictionary; give that one by --substitutions" in refused("break", path, *way)
+    values["data"] = "of other texts under the same ids"
+    (tmp_path / "other.json").write_text(json.dumps(values))
+    assert "has other examples than those plain was scored on" in refused(
+        "break", tmp_path / "other.json", *way, *words
+    )
     assert "(1 entry)" in run("build", tmp_path / "board", "--out", tmp_path / "board.html")
     assert "plain" in (tmp_path / "board.html").read_text()
 

@@ -140,13 +140,18 @@ def break_entry(
 
     from unshaken.console import Console
     from unshaken.leaderboard import check_break, read_entry
-    from unshaken.leaderboard.entry import append_break
+    from unshaken.leaderboard.entry import append_break, broken_by_others
 
     claimed = read_entry(entry)
     victims = _victims([model], device)
-    rows = _examples(claimed.track.task, data, None, victims).with_ids([example])
-    found = check_break(claimed, victims[0], rows[0], text, _substitutions(substitutions))
-    Console().print(f"Broken; on record in {append_break(entry, asdict(found))}", markup=False, soft_wrap=True)
+    rows = _examples(claimed.track.task, data, None, victims).with_ids(claimed.ids)
+    claimed.require_examples(rows)
+    found = check_break(claimed, victims[0], rows.with_ids([example])[0], text, _substitutions(substitutions))
+    before = claimed.share("worst", broken_by_others(entry))
+    told = f"Broken; on record in {append_break(entry, asdict(found))}"
+    after = claimed.share("worst", broken_by_others(entry))
+    effect = "is the same, since it was broken before" if after == before else f"falls from {before} to {after}"
+    Console().print(f"{told}\nThe worst case {effect}.", markup=False, soft_wrap=True)
 
 
 @leaderboard.command(cls=Command)

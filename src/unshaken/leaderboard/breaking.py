@@ -36,8 +36,7 @@ def check_break(
     if victim.fingerprint not in {model.fingerprint for model in entry.models}:
         known = ", ".join(model.weights for model in entry.models)
         raise UnshakenError(f"{victim.name} is not a model of {entry.name}; its models are those of {known}")
-    if substitutions.fingerprint != entry.substitutions.get("fingerprint"):
-        raise UnshakenError(f"{substitutions.name} is another set than the one {entry.name} was attacked with")
+    entry.require_substitutions(substitutions)
     if example.id not in entry.ids:
         raise UnshakenError(
             f"{entry.name} was not scored on the example {example.id!r}; {nearest(example.id, entry.ids)}"

@@ -15,9 +15,11 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import mean_interval
 from unshaken.evaluation.statistics import Interval
 from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.examples import Examples
 from unshaken.files import read_json, write_json
 from unshaken.leaderboard.tracks import Track
 from unshaken.schema import decode, encode, parse_json
+from unshaken.substitutions import Substitutions
 
 BREAKS = ".breaks.jsonl"
 # Attacks that pass over what is too large for them, or what their source gets wrong.
@@ -147,6 +149,18 @@ class Entry:
         """Mean over seeds with its interval over other seeds and other examples."""
         return mean_interval(self.marks(condition, broken))
 
+    def require_examples(self, examples: Examples) -> None:
+        """Refuse other texts or labels than the entry's, whose ids may well be the same."""
+        if examples.fingerprint != self.data:
+            raise UnshakenError(f"{examples.name} has other examples than those {self.name} was scored on")
+
+    def require_substitutions(self, substitutions: Substitutions) -> None:
+        if substitutions.fingerprint != self.substitutions.get("fingerprint"):
+            raise UnshakenError(
+                f"{substitutions.name} is another set than the one {self.name} was attacked with, "
+                f"{self.substitutions.get('name', 'which has no name')}; give that one by --substitutions"
+            )
+
     @property
     def comparable(self) -> tuple[str, ...]:
         """Entries that agree in this can be ranked against each other."""
@@ -179,6 +193,11 @@ def read_breaks(path: Path) -> list[dict[str, Any]]:
         return []
     lines = file.read_text(encoding="utf-8").splitlines()
     return [dict(parse_json(line, f"{file}, line {number}")) for number, line in enumerate(lines, start=1)]
+
+
+def broken_by_others(path: Path) -> list[tuple[str, str]]:
+    """(model fingerprint, example id) of what third parties broke of an entry, each once."""
+    return sorted({(str(line["model"]), str(line["example"])) for line in read_breaks(path)})
 
 
 def append_break(path: Path, values: dict[str, Any]) -> Path:

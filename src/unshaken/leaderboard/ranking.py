@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from unshaken.evaluation.statistics import Interval, over_seeds_and_examples
-from unshaken.leaderboard.entry import Entry, read_breaks
+from unshaken.leaderboard.entry import Entry, broken_by_others
 
 SEEDS_TO_BE_RANKED = 3
 
@@ -36,8 +36,7 @@ def rank(entries: Mapping[Path, Entry]) -> dict[tuple[str, ...], list[Ranked]]:
     """Rankings by what can be compared: track, suite, examples and substitution set."""
     groups: dict[tuple[str, ...], list[tuple[Entry, list[tuple[str, str]]]]] = {}
     for path, entry in entries.items():
-        broken = sorted({(str(line["model"]), str(line["example"])) for line in read_breaks(path)})
-        groups.setdefault(entry.comparable, []).append((entry, broken))
+        groups.setdefault(entry.comparable, []).append((entry, broken_by_others(path)))
     return {key: _rank(group) for key, group in sorted(groups.items())}
 
 

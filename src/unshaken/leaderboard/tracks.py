@@ -100,7 +100,8 @@ def suite(name: str, substitutions: Substitutions, public: Sequence[Victim]) -> 
         return Suite(first=(PWWS(substitutions=substitutions),), last=(genetic, exhaustive))
     if len(public) < PUBLIC_MODELS:
         raise UnshakenError(
-            f"{len(public)} public models; the full suite transfers from {PUBLIC_MODELS}: give --public MODEL for each"
+            f"{len(public)} public models; the full suite transfers from {PUBLIC_MODELS}: give --public MODEL for "
+            "each, or take --suite mini, which transfers nothing"
         )
     transfers = [Transfer(source=victim, attack=PWWS(substitutions=substitutions)) for victim in public]
     return Suite(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.statistics import wilson
 from unshaken.examples import Examples
@@ -54,10 +53,8 @@ def verify(
     what was measured. What the entry tried on all examples is tried on all, and the rest on what is left.
     """
     by_fingerprint = {victim.fingerprint: victim for victim in victims}
-    if examples.fingerprint != entry.data:
-        raise UnshakenError(f"{examples.name} has other examples than those {entry.name} was scored on")
-    if substitutions.fingerprint != entry.substitutions.get("fingerprint"):
-        raise UnshakenError(f"{substitutions.name} is another set than the one {entry.name} was attacked with")
+    entry.require_examples(examples)
+    entry.require_substitutions(substitutions)
     places = np.sort(np.random.default_rng(seed).permutation(len(entry.ids))[:count])
     part = examples.part(entry.ids[place] for place in places)
     refused = []
