@@ -40,7 +40,7 @@ from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
 from unshaken.leaderboard.score import clean_marks, held_marks
 from unshaken.leaderboard.tracks import suite
-from unshaken.substitutions import All, Typos, WordNet
+from unshaken.substitutions import All, Dictionary, Typos, WordNet
 from unshaken.training.record import describe, describe_cost
 
 TEXTS = [
@@ -114,6 +114,17 @@ def test_every_flag_is_told_with_its_verdict(entry: Entry) -> None:
     flags = {flag for flag, _, _ in entry.models[0].flags}
     assert {"randomness", "below-majority", "miscalibration", "same-substitutions", "few-seeds"} <= flags
     assert ("same-substitutions", "raised") in {(flag, verdict) for flag, verdict, _ in entry.models[0].flags}
+
+
+def test_a_part_of_a_source_is_not_unseen() -> None:
+    """Of two dictionaries the name says nothing; WordNet is WordNet, however much of it training took."""
+    track, words = replace(TRACK, threat="unseen"), Dictionary(entries={"good": ["fine"]})
+    record = TrainingRecord(
+        method="m", seed=0, base_model="b", task="t", substitutions=(WordNet(limit=8).described(), words.described())
+    )
+    with pytest.raises(UnshakenError, match="training used wordnet itself"):
+        track.require_fit(record, WordNet())
+    assert track.require_fit(record, Dictionary(entries={"bad": ["poor"]})) is record
 
 
 def test_an_unseen_dictionary_is_checked_and_not_believed(victims: list[Victim], examples: Examples) -> None:

@@ -34,12 +34,16 @@ class TrainingRecord:
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def fingerprints(self) -> set[str]:
-        """Of every substitution set that training used, in its loss or in the choice of its checkpoint."""
+    def used(self) -> list[dict[str, Any]]:
+        """Every substitution set that training used, in its loss or in the choice of its checkpoint."""
         chosen = self.details.get(SELECTED_BY)  # a stranger's file may hold anything here
         named = chosen.get("substitutions") if isinstance(chosen, dict) else None
         sets = [*self.substitutions, *(named if isinstance(named, list) else ())]
-        return {str(one.get("fingerprint")) for one in sets if isinstance(one, dict)}
+        return [one for one in sets if isinstance(one, dict)]
+
+    @property
+    def fingerprints(self) -> set[str]:
+        return {str(one.get("fingerprint")) for one in self.used}
 
     def save(self, folder: Path | str) -> Path:
         """Write the record into a model's folder."""
