@@ -11,7 +11,7 @@ import pytest
 from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import ATTACKS, CLARE, Victim
-from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity, StopWords
+from unshaken.attacks.constraints import Candidate, MaxChanged, SentenceSimilarity, StopWords
 from unshaken.examples import Example
 from unshaken.names import from_spec
 from unshaken.substitutions import Dictionary, MaskedLM
@@ -160,6 +160,20 @@ def test_a_merge_changes_two_words(victim: Any) -> None:
     examples = labelled(victim, ["bad plot and good film"])
     one = CLARE(substitutions=WORDS, constraints=(MaxChanged(share=0.2),))(victim, examples)
     assert all(len(row.swaps) <= 1 for row in one)
+
+
+def test_similarity_reads_what_is_written() -> None:
+    """The merged text, without the blank of the word that is gone, decides what may be asked about."""
+    text = "A good film, so slow"
+    assert Candidate(original=segment(text), swaps={1: "movie", 2: ""}).text == "A movie, so slow"
+    victim = Victim.from_callable(lambda texts: [[0.9, 0.1] if len(t.split()) < 5 else [0.2, 0.8] for t in texts], 2)
+    found = {}
+    for least in (0.0, 0.99):
+        near = SentenceSimilarity(metric="jin2020", threshold=least, short_threshold=least)
+        attack = CLARE(substitutions=WORDS, constraints=(near,))
+        (found[least],) = attack(victim, [Example(id="e", texts=(text,), label=1)])
+    assert [row.outcome for row in found.values()] == ["success", "failure"]
+    assert found[0.0].queries > found[0.99].queries == 1  # what is refused is never asked about
 
 
 def test_clare_settings() -> None:
