@@ -303,7 +303,7 @@ def board() -> str:
         entry = ranking[0].entry
         rows = [
             [
-                f"{one.rank}{' (tied)' if one.tied else ''}",
+                "not ranked" if one.rank is None else f"{one.rank}{' (tied)' if one.tied else ''}",
                 one.entry.name,
                 str(one.worst),
                 str(one.clean),

@@ -88,30 +88,13 @@ def _kind(settings: Settings) -> str:
 
 
 def cost_factors(settings: Settings, layers: int) -> tuple[float, float]:
-    """Training and inference of these settings in plain training and inference; see docs/benchmarks.md for timings.
-
-    A connected layer's share of a step: a descent evaluates and differentiates it once a step, Anderson evaluates it
-    once a step, and one pass more carries the gradient (a forward and twice that backward).
-    """
+    """Training and inference of these settings in plain training and inference."""
+    from unshaken.connections.cost import connection_cost
     from unshaken.defences import training_cost
-    from unshaken.solvers import GradientDescent
 
     connection, defence = parse_parts(settings)
-    if connection is None or not connection.is_implicit:
-        return training_cost(defence), 1.0
-    steps = connection.solver.steps
-    per_step = 2 if isinstance(connection.solver, GradientDescent) else 1
-    inference = 1 + per_step * steps
-    is_unrolled = type(connection.gradient_mode).__name__ == "Unrolled"
-    training = float(inference) if is_unrolled else (inference + 2) / 3
-    share = _connected(connection.layers, layers) / layers
-    return training_cost(defence) * (1 + share * (training - 1)), 1 + share * (inference - 1)
-
-
-def _connected(layers: Any, depth: int) -> int:
-    from unshaken.connections.backbones import parse_layers
-
-    return len(parse_layers(layers, {"encoder": depth}))
+    training, inference = connection_cost(connection, {"encoder": layers})
+    return training_cost(defence) * training, inference
 
 
 def _questions(measure: Measure, run: Run, workspace: Workspace) -> tuple[int, float]:

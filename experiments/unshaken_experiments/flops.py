@@ -35,23 +35,27 @@ def count_parameters(model: Any) -> float:
     return float(round(sum(weight.numel() for weight in model.parameters()) / 1e6, 3))
 
 
-def _forward_gflops(model: Any) -> float:
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+def counted_flops() -> Any:
+    """torch's formulas without FlopCounterMode's module hooks, which a gradient inside a forward pass breaks."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
     class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        """torch's formulas without FlopCounterMode's module hooks, which a gradient inside a forward pass breaks."""
-
         total = 0
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = function(*args, **(kwargs or {}))
             formula = flop_registry.get(function._overloadpacket)
             if formula is not None:
-                Counter.total += formula(*args, **(kwargs or {}), out_val=result)
+                self.total += formula(*args, **(kwargs or {}), out_val=result)
             return result
+
+    return Counter()
+
+
+def _forward_gflops(model: Any) -> float:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     limit = getattr(model.config, "max_position_embeddings", None) or TOKENS
     ids = torch.full((1, min(TOKENS, limit - 2)), min(10, model.config.vocab_size - 1), device=model.device)
@@ -59,8 +63,8 @@ def _forward_gflops(model: Any) -> float:
     model.eval()
     try:
         # Matrix products are what the formulas know on every device; fused attention kernels are not.
-        with Counter(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # type: ignore[no-untyped-call]
+        with counted_flops() as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # type: ignore[no-untyped-call]
             model(input_ids=ids, attention_mask=torch.ones_like(ids))
     finally:
         model.train(was_training)
-    return float(round(Counter.total / 1e9, 3))
+    return float(round(counter.total / 1e9, 3))

@@ -17,6 +17,7 @@ from .records import Checkout, Table, marks_of, plain_lines
 from .shown import Number, Place, check_heading, gain, grid, is_table, plain, tables_in
 
 PASSING_OVER = ("exhaustive", "transfer")  # spaces that are too large, and what the source gets wrong
+SEEDS_TO_BE_RANKED = 3
 NEAR = 3  # points of clean accuracy within which two models are compared
 
 
@@ -305,6 +306,26 @@ def check_board(place: Place, lines: Sequence[str], checkout: Checkout, _: str) 
         check_ranking(here, table, entries)
 
 
+def check_peaks(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """The least and the most memory that ASCC and RIFT took, per commit that trained both."""
+    peaks: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for line in plain_lines(checkout.root / "experiments" / "reproduce" / "gte-baselines.jsonl"):
+        if line["training"]:
+            defence = line["run"]["settings"]["defence"].partition(":")[0]
+            peaks[line["environment"]["code"]["commit"][:7]][defence].append(line["training"]["memory_mib"])
+    wanted = {f"`{commit}`": found for commit, found in peaks.items() if found.keys() >= {"ascc", "rift"}}
+    heading, *rows = grid(only_table(lines))
+    check_heading(place, heading, ["commit", "ASCC, MiB", "RIFT, MiB"])
+    if [row[0] for row in rows] != list(wanted):
+        place.fail("all", "commit", [row[0] for row in rows], list(wanted))
+        return
+    for commit, *cells in rows:
+        for name, column, cell in zip(("ascc", "rift"), heading[1:], cells, strict=True):
+            found = wanted[commit][name]
+            ends = [Number(min(found), ".0f"), " to ", Number(max(found), ".0f")]
+            place.cell(commit, column, cell, [*ends, f" ({len(found)} runs)"])
+
+
 def worst_cases(entry: Mapping[str, Any], broken: set[tuple[str, str]]) -> Marks:
     """Broken by one attack or by a third party is broken; what an attack may pass over is known by the others."""
     found = {}
@@ -324,17 +345,20 @@ def check_ranking(place: Place, lines: Sequence[str], entries: Sequence[dict[str
     if [plain(row[1]) for row in rows] != [entry["name"] for entry in ordered]:
         place.fail("all", "order", [row[1] for row in rows], [entry["name"] for entry in ordered])
         return
+    ranked = [entry for entry in ordered if len(entry["models"]) >= SEEDS_TO_BE_RANKED]
     ranks: list[int] = []
-    for number, entry in enumerate(ordered):
-        leader = ordered[ranks[-1] - 1] if ranks else entry
+    for number, entry in enumerate(ranked):
+        leader = ranked[ranks[-1] - 1] if ranks else entry
         apart = paired([leader["worst"]], [entry["worst"]]) if ranks else None
         is_tied = apart is not None and (apart.low or 0) <= 0 <= (apart.high or 0)
         ranks.append(ranks[-1] if is_tied else number + 1)
-    for row, entry, rank in zip(rows, ordered, ranks, strict=True):
+    places = {entry["name"]: rank for entry, rank in zip(ranked, ranks, strict=True)}
+    for row, entry in zip(rows, ordered, strict=True):
+        rank = places.get(entry["name"])
         clean = share_of([{n: marks_of({"held": model["clean"]}, None) for n, model in enumerate(entry["models"])}])
         flags = Counter(flag for model in entry["models"] for flag, verdict, _ in model["flags"] if verdict == "raised")
         computed = [
-            f"{rank} (tied)" if ranks.count(rank) > 1 else str(rank),
+            "not ranked" if rank is None else f"{rank} (tied)" if ranks.count(rank) > 1 else str(rank),
             entry["name"],
             interval(worst[entry["name"]]),
             interval(clean),

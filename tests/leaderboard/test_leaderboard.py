@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from victims import TEXTS as MORE
 from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
+from unshaken import Connection, connect
 from unshaken.attacks import PWWS, Exhaustive, Genetic, Victim
 from unshaken.cli import app
 from unshaken.defences import ASCC, PTWD, RIFT, SWAP, FreeLB, PlainTeacher, Standard, training_cost
@@ -53,7 +54,7 @@ TRACK = Track(encoder="tiny", threat="known", task="own")
 
 def record(seed: int, method: str = "plain") -> TrainingRecord:
     known = ({"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint},)
-    details = {"defence": describe(SWAP(variants=4)), **describe_cost(SWAP(variants=4))}
+    details = {"defence": describe(SWAP(variants=4)), **describe_cost(SWAP(variants=4), None)}
     return TrainingRecord(method=method, seed=seed, base_model="tiny", task="own", substitutions=known, details=details)
 
 
@@ -543,7 +544,7 @@ def test_the_page_is_laid_out_at_both_widths(browser: Any, tmp_path: Path) -> No
     "defence", [Standard(), FreeLB(steps=4), SWAP(variants=1), RIFT(), ASCC() + PTWD(), SWAP() + PlainTeacher()]
 )
 def test_the_cost_is_told_by_the_record_and_by_records_before_they_had_it(defence: Any) -> None:
-    told = describe_cost(defence)
+    told = describe_cost(defence, None)
     assert told["passes"] == pytest.approx(training_cost(defence), abs=0.01)
     with_it = replace(record(0), details={"defence": describe(defence), **told})
     before = replace(record(0), details={"defence": describe(defence)})
@@ -552,10 +553,31 @@ def test_the_cost_is_told_by_the_record_and_by_records_before_they_had_it(defenc
 
 
 def test_a_cost_that_nobody_can_know_is_not_told() -> None:
-    for strange in (None, [], "x", ["x"], [{}], [{"name": "Mine"}], [{"name": "FreeLB", "steps": "x"}], [{"name": []}]):
+    for strange in ([], "x", ["x"], [{}], [{"name": "Mine"}], [{"name": "FreeLB", "steps": "x"}], [{"name": []}]):
         assert cost_of(replace(record(0), details={"defence": strange, "passes": "three"})) is None
     for passes in (True, -1, float("nan"), float("inf")):
         assert cost_of(replace(record(0), details={"passes": passes})) is None
+
+
+def test_training_without_a_defence_costs_one_also_in_records_before_they_had_it() -> None:
+    before = replace(record(0), details={"defence": None, "connection": None})
+    assert cost_of(before) == training_cost(Standard()) == 1
+
+
+@pytest.mark.parametrize(("layers", "connected"), [("all", 2), ("2", 1)])
+def test_the_cost_of_a_connection_counts(tmp_path: Path, layers: str, connected: int) -> None:
+    """IM-BERT: five evaluations and five products of a layer, and a pass that carries the gradient, for one pass."""
+    connection = Connection.im_bert(layers)
+    model = connect(tiny_bert(make_tokenizer(tmp_path)), connection)
+    assert model.config.num_hidden_layers == 2
+    cost = 1 + connected / 2 * ((5 + 5 + 3) / 3 - 1)
+    for defence in (None, SWAP(variants=4)):
+        passes = training_cost(defence or Standard()) * cost
+        told = describe_cost(defence, model)
+        assert told["passes"] == pytest.approx(passes, abs=0.01)
+        details = {"connection": connection.to_dict(), "defence": defence and describe(defence)}
+        assert cost_of(replace(record(0), details={**details, **told})) == told["passes"]
+        assert cost_of(replace(record(0), details=details)) is None  # nobody can know how many layers there were
 
 
 def test_a_defence_that_does_not_count_its_passes_has_a_record(tmp_path: Path) -> None:
@@ -563,8 +585,8 @@ def test_a_defence_that_does_not_count_its_passes_has_a_record(tmp_path: Path) -
         def passes(self) -> Any:
             raise NotImplementedError
 
-    assert describe_cost(Mine()) == {}
-    assert describe_cost(None) == {"passes": 1.0}
+    assert describe_cost(Mine(), None) == {}
+    assert describe_cost(None, None) == {"passes": 1.0}
 
 
 def run(*words: Any, code: int = 0) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import BertConfig, BertForSequenceClassification
 
 from unshaken import Connection, Victim, connect
 from unshaken.attacks import PWWS, Genetic, Greedy, SearchAttack, TextFooler
+from unshaken.connections import Implicit, Phantom, Unrolled
+from unshaken.connections.cost import connection_cost
 from unshaken.evaluation.outlook import queries_to_the_end
 from unshaken.examples import Example, Examples
 from unshaken.solvers import Anderson, GradientDescent
 from unshaken.substitutions import Dictionary
 from unshaken_experiments.cost import cost_factors
-from unshaken_experiments.flops import count_gflops, count_parameters
+from unshaken_experiments.flops import count_gflops, count_parameters, counted_flops
 from unshaken_experiments.runs import make_settings
 
 LAYERS, HIDDEN, INNER, TOKENS = 4, 128, 512, 128
@@ -60,7 +64,8 @@ def test_an_explicit_connection_costs_nothing() -> None:
         ({"connection": "im-bert"}, 13 / 3, 11),
         ({"connection": "im-bert", "layers": "1-2"}, 1 + (13 / 3 - 1) / 2, 6),
         ({"connection": "im-bert", "gradient": "unrolled"}, 11, 11),
-        ({"connection": "implicit", "solver": "anderson:steps=3"}, 2, 4),
+        ({"connection": "implicit", "solver": "anderson:steps=3"}, 8 / 3, 4),
+        ({"connection": "implicit", "solver": "anderson:steps=3", "gradient": "phantom"}, 2, 4),
         ({"connection": "ex-bert"}, 1, 1),
     ],
 )
@@ -90,6 +95,29 @@ def test_inference_factors_agree_with_counted_flops() -> None:
     solved = count_gflops(connect(bert(), Connection(form="layer", solver=Anderson(steps=3))))["gflops"]
     settings = make_settings("x", {"task": "sst2", "connection": "implicit", "solver": "anderson:steps=3"})
     assert solved / plain == pytest.approx(cost_factors(settings, LAYERS)[1], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        *(Connection.im_bert(), Connection.im_bert("1-2"), Connection.im_bert(gradient=Unrolled())),
+        *(Connection(), Connection(form="increment"), Connection(gradient=Phantom()), Connection(gradient=Unrolled())),
+        Connection(gradient=Implicit(solver=Anderson(steps=5))),
+        *(Connection.crank_nicolson(), Connection.im_bert(theta=0.5), Connection(layers="2", where="sublayers")),
+        *(Connection.ex_bert(), Connection.runge_kutta(order=2), Connection.runge_kutta("1-3", order=4)),
+    ],
+)
+def test_training_factors_agree_with_counted_flops(connection: Connection) -> None:
+    ids = torch.full((1, TOKENS), 5)
+
+    def step(model: BertForSequenceClassification) -> int:
+        with sdpa_kernel(SDPBackend.MATH), counted_flops() as counter:
+            model.train()(input_ids=ids).logits.sum().backward()
+        return counter.total
+
+    expected = step(connect(bert(), connection)) / step(bert())
+    # The start of a descent and the two operands of an attention's product are left out.
+    assert connection_cost(connection, {"encoder": LAYERS})[0] == pytest.approx(expected, rel=0.13)
 
 
 def test_parameters_are_counted_and_a_connection_adds_none_but_learned_steps() -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from unshaken.defences import DEFENCES, Compose, Defence, training_cost
+from unshaken.defences import DEFENCES, Compose, Defence, Standard, training_cost
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
 
@@ -18,8 +18,11 @@ def cost_of(record: TrainingRecord) -> float | None:
     told = record.details.get("passes")
     if isinstance(told, int | float) and not isinstance(told, bool) and 0 < told < math.inf:
         return float(told)
+    if record.details.get("connection") is not None:
+        return None  # it has a share in the cost, and the number of layers is not on record
     try:  # records of earlier versions have the defence with its options, which settle it
-        return training_cost(Compose(*map(_again, record.details["defence"])))
+        parts = record.details["defence"]
+        return training_cost(Standard() if parts is None else Compose(*map(_again, parts)))
     except (LookupError, TypeError, ValueError, AttributeError, UnshakenError):  # a stranger's file may hold anything
         return None
 

@@ -139,7 +139,7 @@ def fine_tune(plan: Plan) -> FineTuned:
             torch.set_flush_denormal(False)
         seconds = time.perf_counter() - start
         folder = plan.out / "model"
-        record = _record(plan, {**defaults, **plan.arguments}, trainer.state.global_step, seconds)
+        record = _record(plan, model, {**defaults, **plan.arguments}, trainer.state.global_step, seconds)
         leads = trainer.is_world_process_zero()
         with replaced_folder(folder) if leads else contextlib.nullcontext(folder) as filling:
             trainer.save_model(str(filling))  # on all processes: shards are gathered
@@ -171,7 +171,7 @@ def _schedule(plan: Plan, parameters: int) -> dict[str, Any]:
     return {"learning_rate": suited.learning_rate, "num_train_epochs": suited.epochs}
 
 
-def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
+def _record(plan: Plan, model: Any, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
     from unshaken.evaluation import TrainingRecord
     from unshaken.training.record import describe, describe_cost, describe_data, describe_selection, described_sets
 
@@ -186,7 +186,7 @@ def _record(plan: Plan, arguments: dict[str, Any], steps: int, seconds: float) -
             **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
             **({} if plan.reader is None else {"reader": plan.reader}),
             "defence": None if plan.defence is None else describe(plan.defence),
-            **describe_cost(plan.defence),
+            **describe_cost(plan.defence, model),
             "facts": {} if plan.defence is None else plan.defence.facts(),
             **describe_selection(plan.selection_attack),
             **describe_data(plan.train, plan.label_column),
@@ -315,7 +315,7 @@ def _identity(plan: Plan, base: str) -> dict[str, Any]:
     """
     from unshaken.evaluation.training_record import SELECTED_BY
 
-    record = _record(plan, {}, 0, 0.0)
+    record = _record(plan, None, {}, 0, 0.0)  # the model has no say in what is compared
     same = {key: record.details[key] for key in ("connection", "defence", "training_data")}
     same |= {key: record.details[key] for key in ("smoothing", "reader", SELECTED_BY) if key in record.details}
     return {

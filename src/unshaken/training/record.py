@@ -9,6 +9,8 @@ from typing import Any
 
 from unshaken.attacks import Attack
 from unshaken.connections import connection_of
+from unshaken.connections.backbones import backbone_of, stacks_of
+from unshaken.connections.cost import connection_cost
 from unshaken.defences import Defence, Standard, training_cost
 from unshaken.evaluation.training_record import SELECTED_BY, TrainingRecord
 from unshaken.examples import Examples
@@ -39,7 +41,7 @@ def record_of(trainer: Any) -> TrainingRecord:
         details={
             "connection": None if connection is None else connection.to_dict(),
             "defence": parts,
-            **describe_cost(trainer.defence),
+            **describe_cost(trainer.defence, trainer.model),
             **describe_selection(trainer.selection_attack),
             **(describe_data(data, "label") if isinstance(data, Examples) else {}),
             "steps": trainer.state.global_step,
@@ -63,12 +65,17 @@ def describe(defence: Any) -> list[dict[str, Any]]:
     return described
 
 
-def describe_cost(defence: Defence | None) -> dict[str, float]:
+def describe_cost(defence: Defence | None, model: Any) -> dict[str, float]:
     """Training passes relative to plain fine-tuning; nothing where a defence of one's own does not count its passes."""
     try:
-        return {"passes": round(training_cost(defence or Standard()), 2)}
+        passes = training_cost(defence or Standard())
     except NotImplementedError:
         return {}
+    connection = connection_of(model)
+    if connection is not None:
+        sizes = {name: len(layers) for name, layers in stacks_of(model).items()}
+        passes *= connection_cost(connection, sizes, pre_norm=backbone_of(model).pre_norm)[0]
+    return {"passes": round(passes, 2)}
 
 
 def describe_selection(attack: Attack | None) -> dict[str, Any]:
