@@ -140,6 +140,29 @@ def test_products_that_rounding_broke_leave_the_plain_step(sizes):
     assert float(Anderson()._mixed(products, (0, 1), points, images)) == 5
 
 
+@pytest.mark.parametrize("tolerance", [0, 1e-9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("features", [4, 64, 768])
+def test_residuals_that_differ_by_rounding_alone_are_not_mixed(
+    features: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    """z + c has one residual, c, wherever it is asked: each step is a plain one, where shares of 1e6 went far away."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(16, features, generator=generator, dtype=dtype)
+    offset = 0.1 * torch.randn(16, features, generator=generator, dtype=dtype)
+    seen = []
+
+    def g(z: Tensor) -> Tensor:
+        seen.append(z)
+        return z + offset
+
+    solution = Anderson(steps=4, tolerance=tolerance)(g, start)
+    for number, z in enumerate(seen):
+        torch.testing.assert_close(z, start + number * offset, rtol=0, atol=1e-5)
+    steps = (solution.z - start).norm(dim=1) / offset.norm(dim=1)
+    assert float(steps.max()) < 4.001
+
+
 # ----------------------------------------------------------------------------------------------- what goes back and why
 
 

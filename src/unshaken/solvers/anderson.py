@@ -12,6 +12,8 @@ from torch import Tensor
 from unshaken.errors import UnshakenError
 from unshaken.solvers.base import Cost, Iterate, IterativeSolver, Map, Solution, expand, size
 
+ROUNDING = 4  # of a squared difference, in eps: it is made of four products, each a long sum
+
 
 @dataclass(frozen=True, kw_only=True)
 class Anderson(IterativeSolver):
@@ -91,9 +93,11 @@ class Anderson(IterativeSolver):
             gram = gram + tiny * torch.eye(count, dtype=gram.dtype, device=gram.device)
             # solve_ex does not look at the result, so a GPU is not made to wait.
             solved = torch.linalg.solve_ex(gram, system[:, count * count :, None]).result[:, :, 0]
-        # Residuals that differ by rounding alone have a quotient of any size. A larger share than this would bring
-        # nothing of the older iterate but its rounding, and overflow.
-        return torch.where(solved.abs() < 1 / eps, solved, 0.0)  # false for NaN
+        # Inner products are known to some eps of their size. A smaller square of a difference is rounding alone, and so
+        # is its share, of whatever size. The other comparison is false for NaN.
+        squares = system[:, : count * count : count + 1]
+        is_known = squares > ROUNDING * eps * products[:, order[-1], order[-1], None]
+        return torch.where(is_known & (solved.abs() < 1 / eps), solved, 0.0)
 
 
 class AndersonCourse:
