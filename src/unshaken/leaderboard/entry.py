@@ -121,6 +121,8 @@ class Entry:
                 raise UnshakenError(f"{self.name}: {len(self.ids)} ids and {len(model.clean)} marks of {model.weights}")
             if set(model.held) != set(self.models[0].held):
                 raise UnshakenError(f"{self.name}: its models were not attacked by the same suite")
+            if set(model.worst) == {"?"}:
+                raise UnshakenError(f"{self.name}: no attack told anything about {model.weights}; score it again")
         if not set(self.left) < set(self.models[0].held):
             raise UnshakenError(f"{self.name}: {', '.join(self.left)} cannot all have been tried on what others left")
         require_seeds_of_one_method(
@@ -146,7 +148,12 @@ class Entry:
         return table
 
     def share(self, condition: str, broken: Sequence[tuple[str, str]] = ()) -> Interval:
-        """Mean over seeds with its interval over other seeds and other examples."""
+        """Mean over seeds with its interval over other seeds and other examples.
+
+        An attack on what others had left has none: its marks leave out what they broke.
+        """
+        if condition in self.left:
+            raise UnshakenError(f"{self.name}: {condition} was tried on what was left, no share of all; take 'worst'")
         return mean_interval(self.marks(condition, broken))
 
     def require_examples(self, examples: Examples) -> None:

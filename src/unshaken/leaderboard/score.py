@@ -78,6 +78,7 @@ def score(
                 flags=own,
             )
         )
+    runs = zip(*(evaluation.attacks for evaluation in report.evaluations), strict=True)
     return Entry(
         name=name,
         track=track,
@@ -91,7 +92,8 @@ def score(
         code=environment()["code"],
         created=now(),
         recipe=recipe,
-        left=tuple(attacks.named)[len(attacks.first) :],
+        # As it was run, not as the suite plans it: a run that goes on may have attacks that were tried on all.
+        left=tuple(name for name, own in zip(attacks.named, runs, strict=True) if any(run.left for run in own)),
     )
 
 
