@@ -33,6 +33,21 @@ def test_data_come_after_the_command_and_seeds_side_by_side(unshaken, tiny, revi
     assert "trained-on" not in shown
 
 
+@pytest.mark.parametrize("command", ["harden", "train"])
+def test_a_seed_splits_a_task_in_any_spelling_and_no_file(unshaken, reviews, tmp_path, monkeypatch, command):
+    """Of a file, the same rows are to be new to the models of every seed."""
+    seeds = []
+
+    def noted(*_, seed, **__):
+        seeds.append(seed)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unshaken.tasks.load_task", noted)
+    for data in ("sst2", "SST2", reviews):
+        unshaken(command, data, "--seed", 3, "--out", tmp_path / "run")
+    assert seeds == [3, 3, 0]
+
+
 def test_harden_chooses_rate_and_epochs_as_train_does(unshaken, tiny, reviews, tmp_path, monkeypatch):
     """With few rows three epochs would end at the majority; what is given is taken."""
     plans = []

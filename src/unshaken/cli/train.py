@@ -122,8 +122,8 @@ def train(
     from unshaken.processes import Shard
     from unshaken.smoothing import parse as parse_smoothing
     from unshaken.substitutions import joined_substitutions
-    from unshaken.tasks import TASKS, leakage, load_task, save_examples
-    from unshaken.tasks.load import HELD_OUT_FILE
+    from unshaken.tasks import leakage, load_task, save_examples
+    from unshaken.tasks.load import HELD_OUT_FILE, known_task
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
     from unshaken.training.trainer import SELECTION_EXAMPLES
@@ -145,7 +145,7 @@ def train(
         options.refuse(f"{defence} swaps no words, or names its own; leave it out", substitutions=substitutions)
     selection = parse_attacks([select_by], substitutions)[0] if select_by else None
     # Rows to report on are held out of a file the same way for every seed, or none would be new to all its models.
-    is_split_here = task not in TASKS and test is None and protocol == "standard"
+    is_split_here = known_task(task) is None and test is None and protocol == "standard"
     loaded = load_task(
         task,
         data=data,
@@ -159,7 +159,7 @@ def train(
     for note in loaded.notes:
         console.print(f"note: {note}", markup=False, style="dim")
     rows = loaded.require("train")
-    if rows.is_regression and task not in TASKS and not regression:
+    if rows.is_regression and known_task(task) is None and not regression:
         few = ", ".join(f"{label:g}" for label in sorted(set(rows.labels))[:5])
         raise UnshakenError(
             f"the labels of {task} are numbers with fractions ({few}, ...), so this would be a regression, not to be "

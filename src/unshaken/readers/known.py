@@ -97,7 +97,8 @@ class KnownWords:
 def whole_words(tokenizer: Any) -> list[str]:
     """The words of three and more Latin letters that a tokenizer reads in one piece, in lower case."""
     pieces = list(tokenizer.get_vocab())
-    marked = {mark: [piece[1:] for piece in pieces if piece.startswith(mark)] for mark in _LATIN_AFTER}
+    begins = () if any(piece.startswith("##") for piece in pieces) else pieces  # beside "##" a mark is a letter
+    marked = {mark: [piece[1:] for piece in begins if piece.startswith(mark)] for mark in _LATIN_AFTER}
     mark = max(marked, key=lambda mark: len(marked[mark]))
     letters = _LATIN_AFTER[mark] if marked[mark] else _LATIN
     words = (piece.lower() for piece in marked[mark] or pieces)
