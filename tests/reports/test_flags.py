@@ -81,6 +81,14 @@ def seen_substitutions(evaluation: Evaluation) -> Evaluation:
     return replace(evaluation, attacks=runs)
 
 
+def part_of_a_source(evaluation: Evaluation) -> Evaluation:
+    """Training knew eight substitutes a word of WordNet, and the attacks all of them."""
+    training = replace(evaluation.model.training, substitutions=({"name": "wordnet", "fingerprint": "eight"},))
+    whole = {"name": "wordnet", "fingerprint": "all"}
+    runs = tuple(replace(item, settings={**item.settings, "substitutions": whole}) for item in evaluation.attacks)
+    return replace(evaluation, model=replace(evaluation.model, training=training), attacks=runs)
+
+
 def read_back(evaluation: Evaluation) -> Evaluation:
     training = evaluation.model.training
     assert training is not None
@@ -122,6 +130,7 @@ PLANTED = [
     ("miscalibration", flat_scores),
     ("miscalibration", margin_breaks_more),
     ("same-substitutions", seen_substitutions),
+    ("same-substitutions", part_of_a_source),
     ("knows-this-source", read_back),
     ("unconfirmed", unconfirmed),
     ("truncated-substitutions", lambda item: change_first_run(item, truncated_swaps=(2, 5))),

@@ -129,12 +129,17 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     if training is None:
         settle = "train with unshaken, which leaves a record, or attack with two substitution sets"
         return unknown(flag, subject, "the model has no record of its training", settle)
-    seen = {known.get("fingerprint") for known in training.substitutions} | _fingerprints(evaluation.model.vote)
-    used = {key for run in evaluation.attacks for key in _fingerprints(run.settings)}
-    if used and used <= seen:
+    voted = _fingerprints(evaluation.model.vote)
+    sets = [own for run in evaluation.attacks for own in _sets(run.settings) if "fingerprint" in own]
+    used = {str(own["fingerprint"]) for own in sets}
+    new = {
+        str(own["fingerprint"]) for own in sets if not training.has_seen(str(own.get("name")), str(own["fingerprint"]))
+    }
+    new -= voted
+    if used and not new:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
         return raised(flag, subject, evidence, "attack with another set as well, for example --substitutions typos")
-    return clear(flag, subject, f"{len(used - seen)} substitution set(s) new to the model")
+    return clear(flag, subject, f"{len(new)} substitution set(s) new to the model")
 
 
 READ_BACK = {

@@ -11,6 +11,8 @@ from unshaken.schema import decode, encode
 
 FILE_NAME = "unshaken_training.json"
 SELECTED_BY = "selected_by"  # among the details: the attack that chose the checkpoint, and its sets
+# What has one source under its name, of which settings only take more or less.
+ONE_SOURCE = {"wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,11 @@ class TrainingRecord:
     @property
     def fingerprints(self) -> set[str]:
         return {str(one.get("fingerprint")) for one in self.used}
+
+    def has_seen(self, name: str, fingerprint: str) -> bool:
+        """Whether training used this set, or more or less of its one source."""
+        names = {str(one.get("name")) for one in self.used} & ONE_SOURCE
+        return fingerprint in self.fingerprints or name in names
 
     def save(self, folder: Path | str) -> Path:
         """Write the record into a model's folder."""

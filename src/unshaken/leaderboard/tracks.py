@@ -25,8 +25,6 @@ SUITES = {
     ),
     "mini": "PWWS; on what it leaves Genetic 20 x 10, and on the rest exhaustive search up to 1,000 texts; for a CPU",
 }
-# What has one source under its name, of which settings only take more or less.
-ONE_SOURCE = {"wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing"}
 PUBLIC_MODELS = 3  # whose adversarial texts the full suite transfers
 
 
@@ -59,8 +57,7 @@ class Track:
                 "the model has no record of its training, so nobody can tell what it has seen; train with unshaken"
             )
         sources = [substitutions, *getattr(substitutions, "sources", ())]
-        names = {str(one.get("name")) for one in record.used} & ONE_SOURCE
-        used = [one.name for one in sources if one.fingerprint in record.fingerprints or one.name in names]
+        used = [one.name for one in sources if record.has_seen(one.name, one.fingerprint)]
         if self.threat == "unseen" and used:
             raise UnshakenError(f"training used {used[0]} itself; it stands in the track 'known' only")
         wanted = {"typos": "typos", "all": "all"}.get(self.threat, substitutions.name)
