@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import re
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unshaken.attacks import find_attack
-from unshaken.attacks.base import Attack, AttackResult, AttackResults, SearchAttack
-from unshaken.attacks.shard_files import gather, remove_parts
+from unshaken.attacks.base import Attack
 from unshaken.attacks.transfer import Transfer
 from unshaken.certificates import Certificate, find_certificate
 from unshaken.errors import UnshakenError
-from unshaken.evaluation import probes
-from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers, truncated
-from unshaken.evaluation.environment import environment, now
+from unshaken.evaluation.one_run import REPORT_FILE, OneRun
 from unshaken.evaluation.report import Report
-from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
-from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.files import locked
 from unshaken.processes import WHOLE, Shard
-from unshaken.tasks.metrics import score
 from unshaken.tasks.tables import table_examples
-from unshaken.victims import Victim, Vote
+from unshaken.victims import Victim
 from unshaken.victims.calibrated import Tempered, TemperedModel, calibrated
-
-REPORT_FILE = "report.json"
 
 
 def evaluate(
@@ -106,7 +93,7 @@ def evaluate(
     with contextlib.nullcontext() if folder is None else locked(folder):
         how = (chosen, last, folder, resume, seed, recheck, progress, shard)
         # A temperature changes no answer, so what is proved of a model holds for its twin.
-        runs = [_Run(victim, rows, *how, () if victim in twins else proofs) for rows in sets for victim in models]
+        runs = [OneRun(victim, rows, *how, () if victim in twins else proofs) for rows in sets for victim in models]
         if not shard.is_whole:  # all shares first, so that the first process waits for the others once
             for run in runs:
                 run.do_share()
@@ -170,210 +157,3 @@ def _check_labels(victim: Victim, rows: Examples) -> None:
             f"{victim.name} counts its classes as {', '.join(names)}, {rows.name} as {', '.join(wanted)}; give the "
             "examples label_names in the model's order"
         )
-
-
-def _folder_name(victim: Victim, rows: Examples) -> Path:
-    def slug(name: str, fingerprint: str) -> str:
-        return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('.-')[-60:]}-{fingerprint[:8]}"
-
-    return Path(slug(victim.name, victim.fingerprint)) / slug(rows.name, rows.fingerprint)
-
-
-def results_file(folder: Path, victim: Victim, rows: Examples, attack: Attack) -> Path:
-    """Where a run in `folder` writes what one attack found."""
-    return folder / _folder_name(victim, rows) / f"{_key(attack.name, attack.settings())}.jsonl"
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One model on one set. What is finished is kept in the folder and read back when the run is resumed."""
-
-    victim: Victim
-    examples: Examples
-    attacks: Sequence[Attack]
-    then: Sequence[Attack]
-    out: Path | None  # of all runs
-    resume: bool
-    seed: int
-    recheck: int
-    progress: bool
-    shard: Shard
-    certificates: Sequence[Certificate]
-    spent: dict[str, float] = field(default_factory=dict)  # seconds on the share of each attack
-
-    @cached_property
-    def folder(self) -> Path | None:
-        return None if self.out is None else self.out / _folder_name(self.victim, self.examples)
-
-    def do_share(self) -> None:
-        """This process's part of the answers and attacks that are left, with no word to the other processes."""
-        finished = self._finished()
-        if finished is None:
-            answer_share(self.victim, self.examples, self._answer_file, self.shard, resume=self.resume)
-        known = {_key(run.attack, run.settings) for run in finished.attacks if not run.left} if finished else set()
-        for attack in () if self.examples.is_static else self.attacks:
-            key = _key(attack.name, attack.settings())
-            if key not in known:
-                start = time.perf_counter()
-                self._run(attack, self._path(key), self.examples)
-                self.spent[key] = time.perf_counter() - start
-
-    def evaluation(self) -> Evaluation:
-        result = self._finished() or self._answers()
-        self._keep(result)
-        if self.folder is not None:
-            remove_parts(self._answer_file)
-        if self.examples.is_static:
-            return self._certify(result)
-        visible = probes.visible_words(self.victim, self.examples)
-        runs = {_key(run.attack, run.settings): run for run in result.attacks}
-        wanted = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
-        last = {_key(attack.name, attack.settings()): attack for attack in self.then}
-        last = {key: attack for key, attack in last.items() if key not in wanted}
-        for key, attack in wanted.items():
-            run = runs.get(key)
-            if run is None or run.left:  # part of it is kept in its file
-                run = self._attack(attack, visible, key)
-            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
-            result = self._with(result, runs, [*wanted, *last])
-        for number, (key, attack) in enumerate(last.items()):
-            before = [runs[key] for key in [*wanted, *last][: len(wanted) + number]]
-            left, run = replace(result, attacks=tuple(before)).standing, runs.get(key)
-            # Others may leave it more than before, or less. What it found already is kept in its file.
-            if run is None or (run.left and [row.example_id for row in run.results] != left):
-                run = self._attack(attack, visible, key, left=left)
-            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
-            result = self._with(result, runs, [*wanted, *last])
-        return self._certify(result)
-
-    def _with(self, result: Evaluation, runs: Mapping[str, AttackRun], keys: Sequence[str]) -> Evaluation:
-        """The evaluation with the attacks that are done, in their order, kept on disk."""
-        found = replace(result, attacks=tuple(runs[key] for key in keys if key in runs))
-        self._keep(found)
-        return found
-
-    def _certify(self, result: Evaluation) -> Evaluation:
-        """The certificates that are asked for; one that is there already stays."""
-        known = {_key(item.certificate, item.settings): item for item in result.certificates}
-        for item in self.certificates:
-            key = _key(item.name, item.settings())
-            if key not in known:
-                known[key] = item(self.victim, self.examples, progress=self.progress)
-                result = replace(result, certificates=tuple(known.values()))
-                self._keep(result)
-        return result
-
-    def _finished(self) -> Evaluation | None:
-        if self.folder is None or not self.resume or not (self.folder / REPORT_FILE).exists():
-            return None
-        return Report.load(self.folder).evaluations[0]
-
-    def _keep(self, result: Evaluation) -> None:
-        if self.folder is not None:
-            Report(evaluations=(result,)).save(self.folder / REPORT_FILE)
-
-    def _answers(self) -> Evaluation:
-        start = time.perf_counter()
-        if self.shard.is_whole:
-            answers = ask(self.victim, self.examples)
-        else:
-            answers = gather_answers(self.victim, self.examples, self._answer_file, self.shard)
-        cut = truncated(self.victim, self.examples)
-        predictions = tuple(
-            Prediction(
-                id=row.id,
-                texts=row.texts,
-                original=row.original,
-                label=int(row.label),
-                group=row.group,
-                prediction=answer.prediction,
-                confidence=answer.confidence,
-                truncated=None if cut is None else cut[number],
-            )
-            for number, (row, answer) in enumerate(zip(self.examples, answers, strict=True))
-        )
-        measured = probes.probe(self.victim, self.examples, self.seed)
-        return Evaluation(
-            model=_model_info(self.victim),
-            data=DataInfo(
-                name=self.examples.name,
-                fingerprint=self.examples.fingerprint,
-                columns=tuple(self.examples.columns),
-                label_names=tuple(self.examples.label_names),
-                metric=self.examples.metric,
-            ),
-            predictions=predictions,
-            attacks=(),
-            metrics=score(self.examples.metric, self.examples.labels, [answer.prediction for answer in answers]),
-            probes=measured,
-            environment=environment(),
-            seed=self.seed,
-            created=now(),
-            seconds=time.perf_counter() - start,
-        )
-
-    def _attack(
-        self,
-        attack: Attack,
-        visible: list[tuple[tuple[int, ...], ...]] | None,
-        key: str,
-        left: Sequence[str] | None = None,
-    ) -> AttackRun:
-        """One attack on all examples, or on those that were left."""
-        path = self._path(key)
-        start = time.perf_counter()
-        found: Sequence[AttackResult]
-        if left is not None:
-            rows = self.examples.part(left)
-            found = self._run(attack, path, rows) if len(rows) else ()
-        elif path is None or self.shard.is_whole:
-            found = self._run(attack, path, self.examples)
-        else:
-            found = gather(attack, path, self.examples, self.shard)
-        return AttackRun(
-            attack=attack.name,
-            settings=json.loads(json.dumps(attack.settings())),  # as they read back, so that both compare equal
-            results=tuple(found),
-            seconds=self.spent.get(key, 0.0) + time.perf_counter() - start,
-            truncated_swaps=probes.truncated_swaps(found, self.examples, visible),
-            rechecks=(),
-            left=left is not None,
-        )
-
-    @property
-    def _answer_file(self) -> Path:
-        assert self.folder is not None
-        return self.folder / "answers.jsonl"  # only its parts are ever written
-
-    def _path(self, key: str) -> Path | None:
-        return None if self.folder is None else self.folder / f"{key}.jsonl"
-
-    def _run(self, attack: Attack, path: Path | None, rows: Examples) -> AttackResults:
-        return attack(self.victim, rows, out=path, resume=self.resume, progress=self.progress, shard=self.shard)
-
-    def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:
-        if not self.recheck or not isinstance(attack, SearchAttack) or not probes.variants(attack):
-            return ()
-        rows = self.examples.part(result.example_id for result in run.results)
-        return probes.rechecks(attack, self.victim, rows, run.results, self.recheck, self.seed) if len(rows) else ()
-
-
-def _key(name: str, settings: Mapping[str, Any]) -> str:
-    """A file name for one attack with these settings."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    return f"{name}-{digest[:8]}"
-
-
-def _model_info(victim: Victim) -> ModelInfo:
-    model = getattr(victim.network, "model", None)
-    asked = victim.victim if isinstance(victim, Tempered) else victim
-    return ModelInfo(
-        name=victim.name,
-        fingerprint=victim.fingerprint,
-        num_labels=victim.num_labels,
-        max_length=victim.max_length,
-        connection=getattr(getattr(model, "config", None), "connection", None),
-        training=TrainingRecord.load(victim.folder) if Path(victim.folder).is_dir() else None,
-        vote=asked.settings() if isinstance(asked, Vote) else None,
-        temperature=victim.temperature if isinstance(victim, Tempered | TemperedModel) else None,
-    )

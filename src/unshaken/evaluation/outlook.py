@@ -13,7 +13,7 @@ from unshaken.attacks import PWWS, Beam, Genetic, SearchAttack, TextFooler
 from unshaken.attacks.base import Attack
 from unshaken.attacks.shard_files import Merged
 from unshaken.display import duration
-from unshaken.evaluation.evaluate import results_file
+from unshaken.evaluation.one_run import results_file
 from unshaken.evaluation.probes import variants
 from unshaken.examples import Examples
 from unshaken.substitutions import MaskedLM, coverage
