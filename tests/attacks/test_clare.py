@@ -11,7 +11,8 @@ import pytest
 from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import ATTACKS, CLARE, Victim
-from unshaken.attacks.constraints import Candidate, MaxChanged, SentenceSimilarity, StopWords
+from unshaken.attacks.constraints import Candidate, Constraint, MaxChanged, SentenceSimilarity, StopWords
+from unshaken.attacks.spaces import Spaces
 from unshaken.examples import Example
 from unshaken.names import from_spec
 from unshaken.substitutions import Dictionary, MaskedLM
@@ -154,6 +155,27 @@ def test_both_words_must_be_free(victim: Any) -> None:
     (row,) = replace(attack, constraints=())(short, labelled(short, ["good film"]))
     assert all(position == 0 for _, position, _, _ in row.swaps)
     assert row.queries <= 1 + len(WORD_LIST.candidates(["good"], 0))
+
+
+def test_constraints_on_words_judge_merges_too(victim: Any) -> None:
+    class NoMovies(Constraint):
+        name = "no movies"
+
+        def allowed_choices(self, texts: Any, choices: Any) -> Any:
+            return [[[form for form in own if form != "movie"] for own in of_text] for of_text in choices]
+
+    spaces = Spaces(CLARE(substitutions=WORDS, constraints=(NoMovies(),)), victim, (), None)
+    (space,) = spaces.of([Example(id="1", texts=("a good film",), label=0)])
+    rows, _ = space.merges()
+    assert [space.write(row)[0] for row in rows] == ["a good", "a picture"]
+
+
+def test_a_set_that_merges_nothing_needs_no_tagger(victim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> Any:
+        raise AssertionError("a tagger was asked for")
+
+    monkeypatch.setattr("unshaken.attacks.clare.coarse_tags", missing)
+    assert CLARE(substitutions=WORD_LIST).merged([segment("a good film")]) == [{}]
 
 
 def test_a_merge_changes_two_words(victim: Any) -> None:

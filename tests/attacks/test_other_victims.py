@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import threading
@@ -125,19 +126,29 @@ def test_a_reader_beside_an_onnx_file_reads_for_it(exported: Path, tmp_path: Pat
     assert reading.fingerprint != plain.fingerprint
 
 
-def test_weights_outside_an_onnx_file_are_told_apart(exported: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_of_one_file_is_that_of_its_bytes_and_length(exported: Path) -> None:
+    """As in earlier releases, so that runs of theirs go on."""
+    victim = Victim.of(exported / "model.onnx")
+    whole = (exported / "model.onnx").read_bytes() + str(victim.max_length).encode()
+    assert victim.fingerprint == hashlib.sha256(whole).hexdigest()
+
+
+@pytest.mark.parametrize("location", ["w.bin", "weights/w.bin"])
+def test_weights_outside_an_onnx_file_are_told_apart(exported: Path, tmp_path: Path, location: str) -> None:
     import onnx
 
     folder, path = tmp_path, tmp_path / "model.onnx"
     make_tokenizer(exported).save_pretrained(folder)
+    (folder / location).parent.mkdir(exist_ok=True)
     onnx.save(
-        onnx.load(exported / "model.onnx"), path, save_as_external_data=True, location="w.bin", size_threshold=100
+        onnx.load(exported / "model.onnx"), path, save_as_external_data=True, location=location, size_threshold=100
     )
-    before, graph = Victim.of(path), path.read_bytes()
-    assert before.fingerprint == Victim.of(path).fingerprint
-    first, weights = before.fingerprint, bytearray((folder / "w.bin").read_bytes())
+    first, graph = Victim.of(path).fingerprint, path.read_bytes()
+    (folder / "location").write_text("a word that the graph holds, and no weights")
+    assert Victim.of(path).fingerprint == first
+    weights = bytearray((folder / location).read_bytes())
     weights[:4] = np.float32(0.5).tobytes()
-    (folder / "w.bin").write_bytes(weights)
+    (folder / location).write_bytes(weights)
     assert path.read_bytes() == graph
     assert Victim.of(path).fingerprint != first
 

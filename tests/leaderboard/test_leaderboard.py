@@ -41,8 +41,8 @@ from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
 from unshaken.leaderboard.score import clean_marks, held_marks
 from unshaken.leaderboard.tracks import suite
-from unshaken.substitutions import All, Dictionary, Typos, WordNet
-from unshaken.training.record import describe, describe_cost
+from unshaken.substitutions import All, Dictionary, TwoHops, Typos, WordNet
+from unshaken.training.record import describe, describe_cost, described_sets, known_sets
 
 TEXTS = [
     f"{text} {end}"
@@ -126,6 +126,9 @@ def test_a_part_of_a_source_is_not_unseen() -> None:
     with pytest.raises(UnshakenError, match="training used wordnet itself"):
         track.require_fit(record, WordNet())
     assert track.require_fit(record, Dictionary(entries={"bad": ["poor"]})) is record
+    hops = described_sets(known_sets(SWAP(substitutions=TwoHops(WordNet(), direct=True))))
+    with pytest.raises(UnshakenError, match="training used wordnet itself"):  # which holds all of it
+        track.require_fit(replace(record, substitutions=hops), WordNet())
 
 
 def test_an_unseen_dictionary_is_checked_and_not_believed(victims: list[Victim], examples: Examples) -> None:

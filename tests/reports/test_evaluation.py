@@ -497,6 +497,35 @@ def test_merging_takes_the_run_on_all_examples(tmp_path: Path) -> None:
     assert Report.load(joint.save(tmp_path / "joint.json")).evaluations == joint.evaluations
 
 
+def test_runs_of_one_attack_that_broke_other_examples_are_not_joined() -> None:
+    victim, data, (weak, genetic, _) = weak_and_strong()
+    first, second = evaluate(victim, data, weak), evaluate(victim, data, weak, then=[genetic])
+    (one,) = first.evaluations
+    *_, broken = (result for result in one.attacks[0].results if result.outcome == "success")
+    held = replace(broken, outcome="failure", adversarial=None, swaps=(), similarity=None, adversarial_prediction=None)
+    results = tuple(held if result is broken else result for result in one.attacks[0].results)
+    other = Report(evaluations=(replace(one, attacks=(replace(one.attacks[0], results=results),)),))
+    assert merge([first, second]).evaluations[0].held("worst case") == second.evaluations[0].held("worst case")
+    with pytest.raises(UnshakenError, match="cannot be one result: genetic was not tried on all that was left"):
+        merge([other, second])
+
+
+def test_a_run_that_stops_among_attacks_on_what_is_left_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    victim, data, (weak, genetic, exhaustive) = weak_and_strong()
+    evaluate(victim, data, exhaustive, then=[genetic], out=tmp_path)
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Genetic, "__call__", stop)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(victim, data, weak, then=[genetic], out=tmp_path, resume=True)
+    (after,) = evaluate(victim, data, weak, then=[genetic], out=tmp_path, resume=True).evaluations
+    (fresh,) = evaluate(victim, data, weak, then=[genetic]).evaluations
+    assert after.held("then genetic") == fresh.held("then genetic")
+
+
 def test_a_run_that_was_not_tried_on_all_that_was_left_is_refused(tmp_path: Path) -> None:
     victim, data, (weak, genetic, _) = weak_and_strong()
     value = evaluate(victim, data, weak, then=[genetic]).to_json()

@@ -139,6 +139,7 @@ def with_vocabulary(*pieces: str) -> PreTrainedTokenizerFast:
         (("<s>", "Ġmoney", "ĠFrench", "monk", "ĠfÃ¼r", "Ġ5", "Ġthe"), ["french", "money", "the"]),
         (("<s>", "▁money", "▁French", "monk", "▁für", "▁"), ["french", "für", "money"]),
         (("[CLS]", "money", "french", "##ing", "▁", "Ġ"), ["french", "money"]),
+        (("<s>", "Ġmoney", "Ġfilm", "ing", "ĠFrench", "##", "####", "able"), ["film", "french", "money"]),
     ],
 )
 def test_the_whole_words_of_a_tokenizer(pieces: tuple[str, ...], words: list[str]) -> None:

@@ -163,6 +163,21 @@ def test_residuals_that_differ_by_rounding_alone_are_not_mixed(
     assert float(steps.max()) < 4.001
 
 
+def test_an_iterate_that_differs_by_rounding_alone_has_no_share_beside_one_that_is_far_away() -> None:
+    """The ridge is a part of the mean square of all differences, and so far above rounding of the small one."""
+    generator = torch.Generator().manual_seed(1)
+    newest, far = torch.randn(2, 1, 768, generator=generator, dtype=torch.float64)
+    residuals = [newest * (1 + 1e-8), far, newest]  # slots 0, 1 and 2, the newest last
+    products = torch.tensor([[[float((one * other).sum()) for other in residuals] for one in residuals]]).double()
+    points = [torch.full((1, 1), float(number)) for number in range(3)]
+    images = [point + 10 for point in points]
+    mixed = float(Anderson(window=3)._mixed(products, (0, 1, 2), points, images))
+    only = float(Anderson(window=2)._mixed(products[:, 1:, 1:], (0, 1), points[1:], images[1:]))
+    share = 12 - only  # of the far one, whose image is one below
+    assert 0.2 < share < 0.8
+    assert mixed == pytest.approx(only, abs=1e-4)
+
+
 # ----------------------------------------------------------------------------------------------- what goes back and why
 
 

@@ -77,14 +77,22 @@ class Spaces:
     def _merged(
         self, stretches: Sequence[Words], places: Sequence[tuple[int, int]], visible: Sequence[Any]
     ) -> Iterator[dict[int, list[str]]]:
-        """What may stand for two words, of which the model sees both and the constraints keep neither."""
-        for words, (row, column), found in zip(stretches, places, self.attack.merged(stretches), strict=True):
+        """What may stand for two words, of which the model sees both and the constraints keep neither.
+
+        Constraints on words judge it as a substitute of the first.
+        """
+        made = self.attack.merged(stretches)
+        at_first = [[own.get(at, []) for at in range(len(words))] for words, own in zip(stretches, made, strict=True)]
+        if any(made):
+            at_first = restrict(self.attack.constraints, stretches, at_first, [column for _, column in places])
+        for words, (row, column), choices in zip(stretches, places, at_first, strict=True):
+            found = {at: merged for at, merged in enumerate(choices) if merged}
             allowed: set[int] = set()
             if found:
                 allowed.update(open_positions(self.attack.constraints, words, column))
                 if visible[row] is not None:
                     allowed.intersection_update(visible[row][column])
-            yield {at: merged for at, merged in found.items() if merged and {at, at + 1} <= allowed}
+            yield {at: merged for at, merged in found.items() if {at, at + 1} <= allowed}
 
     def _visible(self, texts: Sequence[Texts]) -> list[Any]:
         """The words of each column that the model sees; None if it sees them all."""

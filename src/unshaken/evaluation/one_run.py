@@ -84,23 +84,22 @@ class OneRun:
         if self.examples.is_static:
             return self._certify(result)
         visible = probes.visible_words(self.victim, self.examples)
-        runs = {_key(run.attack, run.settings): run for run in result.attacks}
+        kept = {_key(run.attack, run.settings): run for run in result.attacks}
+        runs = {key: run for key, run in kept.items() if not run.left}  # of others the attacks before decide
         wanted = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
         last = {_key(attack.name, attack.settings()): attack for attack in self.then}
         last = {key: attack for key, attack in last.items() if key not in wanted}
         for key, attack in wanted.items():
-            run = runs.get(key)
-            if run is None or run.left:  # part of it is kept in its file
-                run = self._attack(attack, visible, key)
+            run = runs.get(key) or self._attack(attack, visible, key)  # part of it may be kept in its file
             runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
             result = self._with(result, runs, [*wanted, *last])
         for number, (key, attack) in enumerate(last.items()):
             before = [runs[key] for key in [*wanted, *last][: len(wanted) + number]]
-            left, run = replace(result, attacks=tuple(before)).standing, runs.get(key)
+            left, known = replace(result, attacks=tuple(before)).standing, kept.get(key)
             # Others may leave it more than before, or less. What it found already is kept in its file.
-            if run is None or (run.left and [row.example_id for row in run.results] != left):
-                run = self._attack(attack, visible, key, left=left)
-            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
+            if known is None or (known.left and [row.example_id for row in known.results] != left):
+                known = self._attack(attack, visible, key, left=left)
+            runs[key] = known if known.rechecks else replace(known, rechecks=self._rechecks(attack, known))
             result = self._with(result, runs, [*wanted, *last])
         return self._certify(result)
 

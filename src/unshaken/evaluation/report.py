@@ -297,4 +297,10 @@ def _join(first: Evaluation, second: Evaluation) -> Evaluation:
             own[at] = run
     proved = [(item.certificate, item.settings) for item in first.certificates]
     new = [item for item in second.certificates if (item.certificate, item.settings) not in proved]
-    return replace(first, attacks=tuple(own), certificates=(*first.certificates, *new))
+    joined = replace(first, attacks=tuple(own), certificates=(*first.certificates, *new))
+    for problem in _contradictions(joined):  # an attack of both that broke other examples there, where others were left
+        raise UnshakenError(
+            f"two runs of {first.model.name} on {first.data.name} cannot be one result: {problem}; evaluate again on "
+            "one machine"
+        )
+    return joined

@@ -97,12 +97,14 @@ class KnownWords:
 def whole_words(tokenizer: Any) -> list[str]:
     """The words of three and more Latin letters that a tokenizer reads in one piece, in lower case."""
     pieces = list(tokenizer.get_vocab())
-    begins = () if any(piece.startswith("##") for piece in pieces) else pieces  # beside "##" a mark is a letter
-    marked = {mark: [piece[1:] for piece in begins if piece.startswith(mark)] for mark in _LATIN_AFTER}
+    marked = {mark: [piece[1:] for piece in pieces if piece.startswith(mark)] for mark in _LATIN_AFTER}
     mark = max(marked, key=lambda mark: len(marked[mark]))
-    letters = _LATIN_AFTER[mark] if marked[mark] else _LATIN
-    words = (piece.lower() for piece in marked[mark] or pieces)
-    return sorted({word for word in words if letters.fullmatch(word)})
+    # Each kind of vocabulary may hold a stray piece of the other: "####" is one of RoBERTa's, "▁" a letter of BERT's.
+    if len(marked[mark]) > sum(piece.startswith("##") for piece in pieces):
+        letters, pieces = _LATIN_AFTER[mark], marked[mark]
+    else:
+        letters = _LATIN
+    return sorted({word for word in map(str.lower, pieces) if letters.fullmatch(word)})
 
 
 def _longest_shared(words: list[str], word: str) -> int:

@@ -80,7 +80,8 @@ class Anderson(IterativeSolver):
         newest residual, so that the ridge pulls towards the plain step, not towards an average over old iterates.
         """
         count = len(order) - 1
-        system = products.flatten(1) @ _normal_equations(order, products.shape[1], self.ridge + eps, products.device)
+        ridge = self.ridge + eps
+        system = products.flatten(1) @ _normal_equations(order, products.shape[1], ridge, products.device)
         tiny = torch.finfo(system.dtype).tiny  # equal residuals: nothing to mix
         if count == 1:
             square, slope = system[:, :1], system[:, 1:]
@@ -95,7 +96,8 @@ class Anderson(IterativeSolver):
             solved = torch.linalg.solve_ex(gram, system[:, count * count :, None]).result[:, :, 0]
         # Inner products are known to some eps of their size. A smaller square of a difference is rounding alone, and so
         # is its share, of whatever size. The other comparison is false for NaN.
-        squares = system[:, : count * count : count + 1]
+        diagonal = system[:, : count * count : count + 1]
+        squares = diagonal - ridge / (1 + ridge) * diagonal.mean(1, keepdim=True)  # without the ridge
         is_known = squares > ROUNDING * eps * products[:, order[-1], order[-1], None]
         return torch.where(is_known & (solved.abs() < 1 / eps), solved, 0.0)
 

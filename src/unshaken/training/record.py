@@ -100,7 +100,8 @@ def known_sets(defence: Any, smoothing: Smoothing | None = None) -> list[Substit
     used = [getattr(part, "substitutions", None) for part in getattr(defence, "parts", [defence])]
     used += [] if smoothing is None else smoothing.sets
     sets = [one for one in used if one is not None and not isinstance(one, str)]
-    return [*sets, *(source for one in sets for source in getattr(one, "sources", ()))]
+    behind = [source for one in sets for source in (*getattr(one, "sources", ()), getattr(one, "source", None))]
+    return [*sets, *(source for source in behind if isinstance(source, Substitutions))]
 
 
 def described_sets(sets: Iterable[Substitutions]) -> tuple[dict[str, str], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,12 @@ class OnnxVictim(Victim):
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for path in (self.path, *_weights_beside(self.path)):
+        with self.path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256")
+        digest.update(str(self.max_length).encode())
+        for path in _weights_beside(self.path):
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
-        digest.update(str(self.max_length).encode())
         if self.reader is not None:
             digest.update(self.reader.fingerprint.encode())
         return digest.hexdigest()
@@ -96,10 +98,13 @@ class OnnxVictim(Victim):
 
 
 def _weights_beside(path: Path) -> list[Path]:
-    """The files that a graph keeps its weights in, which it names; exporters differ in how they call them."""
+    """The files below its folder that a graph keeps its weights in: it says "location", a length and a path."""
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as graph:
-        others = sorted(other for other in path.parent.iterdir() if other.is_file() and other != path)
-        return [other for other in others if graph.find(other.name.encode()) >= 0]
+        found = re.finditer(rb"\x08location\x12([\x01-\x7f])", graph)
+        named = {graph[match.end() : match.end() + match[1][0]] for match in found}
+    home = path.parent.resolve()
+    files = (home / name.decode("utf-8", "ignore") for name in sorted(named) if b"\0" not in name)
+    return [file for file in files if home in file.resolve().parents and file.is_file()]
 
 
 def _names_beside(path: Path, num_labels: int) -> tuple[str, ...]:
