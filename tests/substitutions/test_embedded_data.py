@@ -21,10 +21,10 @@ SOURCE = Path("/usr/share/wordnet")
 @pytest.fixture
 def fresh():
     """Forget what this process has looked up, before and after."""
-    for cached in (embedded.minilm_path, on_words._tagger, on_words.coarse_tags):
+    for cached in (embedded.minilm_path, on_words._tagger, on_words._tags):
         cached.cache_clear()
     yield
-    for cached in (embedded.minilm_path, on_words._tagger, on_words.coarse_tags):
+    for cached in (embedded.minilm_path, on_words._tagger, on_words._tags):
         cached.cache_clear()
 
 

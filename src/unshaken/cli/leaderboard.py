@@ -150,7 +150,8 @@ def break_entry(
     before = claimed.share("worst", broken_by_others(entry))
     told = f"Broken; on record in {append_break(entry, asdict(found))}"
     after = claimed.share("worst", broken_by_others(entry))
-    effect = "is the same, since it was broken before" if after == before else f"falls from {before} to {after}"
+    unchanged = "is the same, since the example did not count as held"
+    effect = unchanged if after == before else f"falls from {before} to {after}"
     Console().print(f"{told}\nThe worst case {effect}.", markup=False, soft_wrap=True)
 
 

@@ -171,7 +171,7 @@ class PartOfSpeech(Constraint):
 
     def _same_tag(self, words: Words, position: int, substitutes: Sequence[str]) -> list[str]:
         start = max(0, position - self.window)
-        wanted = {coarse_tags(words[start : position + self.window + 1])[position - start]}
+        wanted = {_tags(words[start : position + self.window + 1])[position - start]}
         if self.noun_verb and wanted & {"n", "v"}:
             wanted = {"n", "v"}
         return [word for word in substitutes if wanted & _possible_tags(match_case(words[position], word))]
@@ -180,15 +180,17 @@ class PartOfSpeech(Constraint):
 _COARSE = {"N": "n", "V": "v", "M": "v", "J": "a", "R": "r"}
 
 
-@lru_cache(maxsize=1 << 14)
 def coarse_tags(words: tuple[str, ...]) -> tuple[str, ...]:
     """Coarse tags: WordNet's letters for the open classes, the treebank's tags for the others."""
     return tuple(fine if fine == "RP" else _COARSE.get(fine[0], fine) for _, fine in _tagger()(list(words)))
 
 
+_tags = lru_cache(maxsize=1 << 14)(coarse_tags)  # of windows, which repeat; whole texts would fill the memory
+
+
 @lru_cache(maxsize=1 << 16)
 def _possible_tags(word: str) -> frozenset[str]:
-    return frozenset({*coarse_tags((word,)), *(part for _, part, _ in wordnet_table().readings(word.lower()))})
+    return frozenset({*_tags((word,)), *(part for _, part, _ in wordnet_table().readings(word.lower()))})
 
 
 @lru_cache(maxsize=1)
@@ -198,7 +200,7 @@ def _tagger() -> Callable[[list[str]], list[list[str]]]:
         from textblob._text import find_tags
         from textblob.en import lexicon
     except ImportError as error:
-        raise UnshakenError(f"PartOfSpeech needs a tagger: pip install textblob ({error})") from error
+        raise UnshakenError(f"tags of words need a tagger: pip install textblob ({error})") from error
 
     def tag(tokens: list[str]) -> list[list[str]]:
         found: list[list[str]] = find_tags(
