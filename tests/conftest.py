@@ -1,6 +1,7 @@
 """What every test may ask for: a tiny model, a command line to call and a browser."""
 
 import csv
+import gc
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in ("kills", "distributed") or item.get_closest_marker("dist"):
             item.add_marker("full")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: each training asks for a full collection, which no longer walks them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
