@@ -58,6 +58,7 @@ def _commit(package: Path) -> str | None:
         return None
 
 
+@cache  # each answer reads a whole description of a package
 def version(library: str) -> str | None:
     try:
         return importlib.metadata.version(library)
