@@ -1,6 +1,7 @@
 """What every test may ask for: a tiny model, a command line to call and a browser."""
 
 import csv
+import functools
 import gc
 import shutil
 import sys
@@ -26,6 +27,19 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: each training asks for a full collection, which no longer walks them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def command_line() -> Iterator[None]:
+    """Typer builds every command anew at each call, which takes longer than most calls; here they are built once."""
+    import typer.main
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        once = functools.cache(typer.main.get_command)
+        patch.setattr(typer.main, "get_command", once)
+        patch.setattr(typer.testing, "_get_command", once)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -236,6 +236,7 @@ class Table:
         shares = [100 * answers["majority"] for answers in found if answers is not None]
         return shares[0] if shares and self.value(method, column) is not None else None
 
+    @cache  # noqa: B019
     def runs(self) -> dict[Run, tuple[dict[str, Any], set[str]]]:
         """Run -> its record, and what this table reads of it."""
         found: dict[Run, tuple[dict[str, Any], set[str]]] = {}

@@ -37,6 +37,10 @@ def read(page):
     return (ROOT / page).read_text(encoding="utf-8")
 
 
+def filled(name, lines):
+    return "\n".join([f"<!-- {name} -->", *lines, f"<!-- /{name} -->"])
+
+
 def wrong(recompute, checkout, page, text):
     findings = recompute.Findings()
     recompute.check_page(findings, page, text, checkout)
@@ -53,7 +57,7 @@ def test_every_number_is_that_of_the_records(recompute, checkout, capsys):
 def test_every_filled_place_of_our_results_is_computed_again(recompute, checkout, page):
     for name, lines in recompute.blocks(read(page)):
         findings = recompute.Findings()
-        recompute.check_page(findings, page, "\n".join([f"<!-- {name} -->", *lines, f"<!-- /{name} -->"]), checkout)
+        recompute.check_page(findings, page, filled(name, lines), checkout)
         assert findings.unchecked == {}, name
         assert findings.cells[page] >= max(1, recompute.numeric_cells(lines)), name
     findings = recompute.Findings()
@@ -141,20 +145,20 @@ def test_a_fault_of_a_page_is_found(recompute, checkout, fault):
     page, change = FAULTS[fault]
     changed = change(read(page))
     assert changed != read(page)
-    assert wrong(recompute, checkout, page, changed)
+    blocks = zip(recompute.blocks(changed), recompute.blocks(read(page)), strict=True)
+    faulty = [filled(*block) for block, was in blocks if block != was]  # the rest of the page is as it was
+    assert wrong(recompute, checkout, page, "\n".join(faulty or [changed]))
 
 
-def test_a_wrong_page_is_told_by_place_and_ends_in_status_1(tmp_path):
+def test_a_wrong_page_is_told_by_place_and_ends_in_status_1(recompute, tmp_path, capsys):
     (tmp_path / "docs").mkdir()
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     changed = digit(MEAN)(read(RESULTS))
     (tmp_path / RESULTS).write_text(changed, encoding="utf-8")
-    command = [sys.executable, str(SCRIPT), "--root", str(tmp_path), RESULTS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert recompute.main(["--root", str(tmp_path), RESULTS]) == 1
     shown, computed = (re.search(MEAN, text)[0].removeprefix("| ") for text in (changed, read(RESULTS)))
     place = "docs/results.md | im-bert-table-1, MiniLM-L6, 4,000 rows | FreeLB | SST-2"
-    assert f"1 wrong\nwrong: {place}: shown {shown}, computed {computed}\n" in done.stdout
+    assert f"1 wrong\nwrong: {place}: shown {shown}, computed {computed}\n" in capsys.readouterr().out
 
 
 def changed_records(tmp_path, file, change):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -83,6 +84,7 @@ def test_there_are_as_many_harmless_texts_as_prompts(tmp_path, monkeypatch) -> N
     prompts = [f"forget all that you know , number {n}" for n in range(5)]
     (tmp_path / "data" / "inthewild_jailbreak_llms.json").write_text(json.dumps(prompts), encoding="utf-8")
     monkeypatch.setattr(example, "folder_of", lambda package: tmp_path)
+    monkeypatch.setattr(example, "harmless", functools.cache(example.harmless))
     for asked, got in ((100, 5), (3, 3)):
         rows, others = example.texts(asked)
         assert Counter(rows.labels) == {0: got, 1: got}
