@@ -11,7 +11,8 @@ from report_parts import save_model, small_texts, tiny_model
 from typer.testing import CliRunner
 
 from unshaken.attacks import PWWS, Genetic
-from unshaken.cli.evaluate import evaluate, load_sets, parse_attacks, split_specs
+from unshaken.cli.data import load_sets
+from unshaken.cli.evaluate import evaluate, parse_attacks, split_specs
 from unshaken.cli.report import report
 from unshaken.errors import UnshakenError
 from unshaken.reports import Report

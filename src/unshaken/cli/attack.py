@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import large, options
-from unshaken.cli.evaluate import load_sets, parse_attacks
+from unshaken.cli.evaluate import parse_attacks
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 
 def attack(
-    model: Annotated[str, typer.Argument(help="Folder or hub name of a Hugging Face classifier.")],
-    data_or_task: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Tasks or files, separated by commas: sst2 or reviews.csv.")
-    ] = None,
+    model: options.Model,
+    data_or_task: options.Data = None,
     task: options.TaskOption = None,
     called: options.Names = None,
     attack: Annotated[
@@ -70,7 +68,6 @@ def attack(
     Under torchrun or accelerate launch the examples are shared between the processes.
     """
     task = options.one_task(data_or_task, task, f"attack {model}")
-    options.require_files(task)
     options.require_models(model)
     names = options.model_names(called, 1, block)
     options.require_vote(vote, vote_rate, vote_substitutions)
@@ -97,7 +94,6 @@ def attack(
     from unshaken.console import Console
     from unshaken.display import duration, note
     from unshaken.errors import UnshakenError
-    from unshaken.evaluation import evaluate
     from unshaken.files import locked
     from unshaken.names import nearest
     from unshaken.processes import Shard
@@ -110,44 +106,33 @@ def attack(
     if chosen != plain and Shard.from_environment().leads:
         note(f"WordNet's swaps must leave a text {least:.0%} alike ({ENCODER}); --similarity 0 allows any")
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
+    made: dict[str, Any] = {"dtype": dtype, "scoring_dtype": scoring_dtype, "max_length": max_length}
+    load = partial(Victim.from_pretrained, model, device=device, trust_remote_code=trust_remote_code, **made)
     if engine != "here":
         if engine != "ray":
             raise UnshakenError(f"unknown engine {engine!r}; {nearest(engine, ('here', 'ray'))}")
-        made: dict[str, Any] = {"dtype": dtype, "scoring_dtype": scoring_dtype, "max_length": max_length}
-        make = partial(Victim.from_pretrained, model, device=device, trust_remote_code=trust_remote_code, **made)
-        _on_ray(task, attacks, make, out, text_column, label_column, actors=actors, resume=resume)
+        _on_ray(task, attacks, load, out, text_column, label_column, actors=actors, resume=resume)
         return
-    shard, console = Shard.from_environment(), Console()
-    progress = console.is_terminal and shard.leads
     with contextlib.nullcontext() if dry_run else locked(out):
-        loaded = Victim.from_pretrained(
-            model,
-            device=device,
-            dtype=dtype,
-            scoring_dtype=scoring_dtype,
-            max_length=max_length,
-            trust_remote_code=trust_remote_code,
+        found = large.measured(
+            [options.voting(load(), vote, vote_rate, vote_substitutions or substitutions)],
+            task,
+            attacks,
+            out,
+            _save_views,
+            names=names,
+            data=data,
+            count=count,
+            block=block,
+            columns={"text_columns": text_column, "label_column": label_column},
+            dry_run=dry_run,
+            resume=resume,
+            seed=seed,
         )
-        victim = options.voting(loaded, vote, vote_rate, vote_substitutions or substitutions)
-        columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
-        if block is not None:
-            blocks = large.blocks_of(task, block, count, victim, data=data, **columns)
-            if dry_run:
-                large.print_forecast([victim], [blocks], attacks, seed=seed)
-                return
-            large.run_blocks([victim], blocks, attacks, out, resume=resume, seed=seed, progress=progress, shard=shard)
-            return
-        sets = load_sets(task, data, victim, count, seed, **columns)
-        if dry_run:
-            large.print_forecast([victim], [[rows] for rows in sets.values()], attacks, seed=seed, views=_save_views)
-            return
-        if shard.leads:
-            large.print_outlook([victim], sets.values(), attacks, resumed=out if resume else None)
-        named = victim if names is None else {names[0]: victim}
-        report = evaluate(named, sets, attacks, out=out, resume=resume, seed=seed, progress=progress, shard=shard)
-        if not shard.leads:
-            return
-        page = _save_views(report, out)
+    if found is None:
+        return
+    report, page = found
+    console = Console()
     console.print(report)
     shown = 3 if show is None else show
     for evaluation in report.evaluations:

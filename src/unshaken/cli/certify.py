@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 
 def certify(
-    model: Annotated[str, typer.Argument(help="Folder or hub name of a Hugging Face classifier.")],
-    data_or_task: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Tasks or files, separated by commas: sst2 or reviews.csv.")
-    ] = None,
+    model: options.Model,
+    data_or_task: options.Data = None,
     task: options.TaskOption = None,
     certificate: Annotated[
         list[str] | None, typer.Option(help="safer, ranmask:keep=0.1 or deletion:rate=0.9; safer if none is given.")
@@ -43,9 +41,9 @@ def certify(
     A certified accuracy is a lower bound; accuracy under attack is an upper one. Keep them in separate columns.
     """
     task = options.one_task(data_or_task, task, f"certify {model}")
-    options.require_files(task)
     options.require_models(model)
-    from unshaken.cli.evaluate import load_sets, parse_certificates
+    from unshaken.cli.data import load_sets
+    from unshaken.cli.evaluate import parse_certificates
     from unshaken.console import Console
     from unshaken.files import locked, write_json
     from unshaken.schema import encode

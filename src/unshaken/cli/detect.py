@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 
 def detect(
-    model: Annotated[str, typer.Argument(help="Folder or hub name of a Hugging Face classifier.")],
-    data_or_task: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Tasks or files, separated by commas: sst2 or reviews.csv.")
-    ] = None,
+    model: options.Model,
+    data_or_task: options.Data = None,
     task: options.TaskOption = None,
     attack: Annotated[str, typer.Option(help="A search: pwws, genetic:population=20.")] = "pwws",
     data: options.DataFolder = None,
@@ -48,10 +46,10 @@ def detect(
     The last line is the one to report: texts that flip the answer and are not flagged, by an attack that knows both.
     """
     task = options.one_task(data_or_task, task, f"detect {model}")
-    options.require_files(task)
     options.require_models(model)
     from unshaken.attacks.base import SearchAttack
-    from unshaken.cli.evaluate import load_sets, parse_attacks
+    from unshaken.cli.data import load_sets
+    from unshaken.cli.evaluate import parse_attacks
     from unshaken.console import Console
     from unshaken.detection import Agreement
     from unshaken.detection import detect as run

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import large, options
-from unshaken.cli.columns import trained_columns
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.attacks.base import Attack
     from unshaken.certificates import Certificate
     from unshaken.evaluation import Report
-    from unshaken.examples import Examples
     from unshaken.substitutions import Substitutions
-    from unshaken.victims.base import Victim
 
 
 def evaluate(
@@ -62,7 +59,6 @@ def evaluate(
     if task is None and len(models) > 1:
         *models, task = models
     task = options.one_task(None, task, "evaluate " + " ".join(models))
-    options.require_files(task)
     options.require_models(*models)
     names = options.model_names(called, len(models), block)
     if block is not None and calibrate:
@@ -79,70 +75,37 @@ def evaluate(
         if not certify and not vote:
             options.refuse("no attack swaps words; add --attack pwws", substitutions=substitutions)
     from unshaken.console import Console
-    from unshaken.evaluation import evaluate as run
     from unshaken.files import locked
-    from unshaken.processes import Shard
     from unshaken.victims.base import Victim
 
     attacks = parse_attacks(attack or [], substitutions)
     certificates = parse_certificates(certify or [], substitutions, seed, attacked=bool(attack or vote))
     loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
     loading["trust_remote_code"] = trust_remote_code
-    shard, console = Shard.from_environment(), Console()
-    progress = console.is_terminal and shard.leads
+    voting = (vote, vote_rate, vote_substitutions or substitutions)
     with contextlib.nullcontext() if dry_run else locked(out):
-        victims = [
-            options.voting(
-                Victim.from_pretrained(name, **loading), vote, vote_rate, vote_substitutions or substitutions
-            )
-            for name in models
-        ]
-        columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
-        if block is not None:
-            blocks = large.blocks_of(task, block, count, victims[0], data=data, **columns)
-            if dry_run:
-                large.print_forecast(victims, [blocks], attacks, seed=seed, recheck=recheck)
-                return
-            large.run_blocks(
-                victims, blocks, attacks, out, resume=resume, seed=seed, recheck=recheck, progress=progress, shard=shard
-            )
-            return
-        examples = load_sets(task, data, victims[0], count, seed, **columns)
-        if dry_run:
-            large.print_forecast(
-                victims,
-                [[rows] for rows in examples.values()],
-                attacks,
-                seed=seed,
-                recheck=recheck,
-                calibrate=calibrate,
-                views=_save_page,
-            )
-            return
-        if shard.leads:
-            how: dict[str, Any] = {
-                "recheck": recheck,
-                "certify": bool(certificates),
-                "resumed": out if resume else None,
-            }
-            held_out = next(iter(examples.values())) if calibrate else False
-            large.print_outlook(victims, examples.values(), attacks, calibrate=held_out, **how)
-        report = run(
-            victims if names is None else dict(zip(names, victims, strict=True)),
-            examples,
+        found = large.measured(
+            [options.voting(Victim.from_pretrained(name, **loading), *voting) for name in models],
+            task,
             attacks,
-            out=out,
+            out,
+            _save_page,
+            names=names,
+            data=data,
+            count=count,
+            block=block,
+            columns={"text_columns": text_column, "label_column": label_column},
+            dry_run=dry_run,
             resume=resume,
             seed=seed,
             recheck=recheck,
             calibrate=calibrate,
             certificates=certificates,
-            progress=progress,
-            shard=shard,
         )
-        if not shard.leads:
-            return
-        page = _save_page(report, out)
+    if found is None:
+        return
+    report, page = found
+    console = Console()
     console.print(report)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
@@ -212,59 +175,3 @@ def split_specs(text: str) -> list[str]:
         else:
             specs.append(part)
     return specs
-
-
-def load_sets(
-    tasks: str,
-    data: Path | None,
-    victim: Victim,
-    count: int | None,
-    seed: int,
-    *,
-    text_columns: list[str] | None = None,
-    label_column: str | None = None,
-) -> dict[str, Examples]:
-    """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it.
-
-    Columns of a file that are not named are those the model was trained on, where the file has them, or guessed.
-    """
-    from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
-
-    names = task_names(tasks)
-    if not any(Path(name).is_file() for name in names):
-        why = f"{tasks} has its own columns; leave it out"
-        options.refuse(why, text_column=text_columns or None, label_column=label_column)
-    tasks_of_ours = [task for name in names if not Path(name).is_file() and (task := known_task(name)) is not None]
-    if all(task.package is not None for task in tasks_of_ours):
-        options.refuse(f"{tasks} brings its own rows; leave it out", data=data)
-    clean = {name for name in names if name in TASKS and TASKS[name].clean_task is None}
-    sets: dict[str, Examples] = {}
-    for name in names:
-        is_named = name in (part.strip() for part in tasks.split(","))
-        if not is_named and clean and name in TASKS and TASKS[name].clean_task not in {None, *clean}:
-            continue
-        if Path(name).is_file():
-            trained = trained_columns(victim, name)
-            rows = load_examples(
-                name,
-                text_columns=text_columns or trained.get("text_columns"),
-                label_column=label_column or trained.get("label_column"),
-                label_names=victim.label_names or None,
-                count=count,
-                seed=seed,
-            )
-        else:
-            task = known_task(name)
-            takes_data = task is not None and task.package is None  # the others bring or name their own files
-            rows = load_task(name, data=data if takes_data else None, seed=seed).require("test")
-        if twin := next((known for known in sets if _file_stem(known) == _file_stem(rows.name)), None):
-            raise UnshakenError(f"two of the sets in {tasks!r} are called {twin!r}; rename one of the files")
-        sets[rows.name] = rows if count is None else rows.sample(count, seed)
-    if not sets:
-        raise UnshakenError(f"no task in {tasks!r}; name one, such as sst2, or a file")
-    return sets
-
-
-def _file_stem(name: str) -> str:
-    """How the files of a set's results begin: what is the same here would be mixed up there."""
-    return name.replace("/", "-").casefold()

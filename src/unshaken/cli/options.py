@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 ENCODER = "minilm"  # the model of the demo extra, which is trained and not attacked
 DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of tasks.readers.FORMATS
 
+Model = Annotated[str, typer.Argument(help="Folder or hub name of a Hugging Face classifier.")]
+Data = Annotated[
+    str | None, typer.Argument(metavar="[DATA]", help="Tasks or files, separated by commas: sst2 or reviews.csv.")
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU if none is given.")]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present; same as --device cpu.")]
 Dtype = Annotated[str | None, typer.Option(help="float32 if none is given; bfloat16 is faster on a GPU.")]
@@ -63,12 +67,13 @@ TaskOption = Annotated[
 
 
 def one_task(positional: str | None, option: str | None, command: str) -> str:
-    """The data of a command, named once: after the model, or as --task."""
+    """The data of a command, named once: after the model, or as --task. Files of them are there."""
     if positional and option:
         raise UnshakenError(f"the data are named twice, {positional!r} and --task {option!r}; leave one out")
     task = positional or option
     if not task:
         raise UnshakenError(f"which data? for example: unshaken {command} reviews.csv (or --task sst2)")
+    require_files(task)
     return task
 
 

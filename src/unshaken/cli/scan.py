@@ -76,7 +76,7 @@ def scan(
         options.refuse("--family leaves out masked-lm; add it", masked_lm=masked_lm)
         if "synonyms" not in chosen:
             options.refuse("it is for synonyms and masked-lm, which --family leaves out", similarity=similarity)
-    from unshaken.cli.evaluate import load_sets
+    from unshaken.cli.data import load_sets
     from unshaken.console import Console
     from unshaken.scanning import scan as run
     from unshaken.victims import Victim

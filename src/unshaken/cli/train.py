@@ -109,7 +109,7 @@ def train(
         options.refuse("nothing is smoothed; add --smooth wordnet:limit=8", hops=hops)
     hops = hops or 1
     task = options.one_task(data_or_task, task, "train")
-    options.require_files(",".join(str(path) for path in (task, validation, test) if path is not None))
+    options.require_files(",".join(str(path) for path in (validation, test) if path is not None))
     if not resume and any((out / "checkpoints").glob("checkpoint-*")):
         raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
     if bf16 and fp16:

@@ -1,0 +1,96 @@
+"""The examples of a command: tasks and files by name, whole or block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unshaken.cli import options
+from unshaken.errors import UnshakenError
+
+if TYPE_CHECKING:
+    from unshaken.examples import Examples
+    from unshaken.victims.base import Victim
+
+
+def load_sets(
+    tasks: str,
+    data: Path | None,
+    victim: Victim,
+    count: int | None,
+    seed: int,
+    *,
+    text_columns: list[str] | None = None,
+    label_column: str | None = None,
+) -> dict[str, Examples]:
+    """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it."""
+    from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
+
+    names = task_names(tasks)
+    if not any(Path(name).is_file() for name in names):
+        why = f"{tasks} has its own columns; leave it out"
+        options.refuse(why, text_column=text_columns or None, label_column=label_column)
+    tasks_of_ours = [task for name in names if not Path(name).is_file() and (task := known_task(name)) is not None]
+    if all(task.package is not None for task in tasks_of_ours):
+        options.refuse(f"{tasks} brings its own rows; leave it out", data=data)
+    clean = {name for name in names if name in TASKS and TASKS[name].clean_task is None}
+    sets: dict[str, Examples] = {}
+    for name in names:
+        is_named = name in (part.strip() for part in tasks.split(","))
+        if not is_named and clean and name in TASKS and TASKS[name].clean_task not in {None, *clean}:
+            continue
+        if Path(name).is_file():
+            columns = _columns(victim, name, text_columns, label_column)
+            rows = load_examples(name, count=count, seed=seed, **columns)
+        else:
+            task = known_task(name)
+            takes_data = task is not None and task.package is None  # the others bring or name their own files
+            rows = load_task(name, data=data if takes_data else None, seed=seed).require("test")
+        if twin := next((known for known in sets if _file_stem(known) == _file_stem(rows.name)), None):
+            raise UnshakenError(f"two of the sets in {tasks!r} are called {twin!r}; rename one of the files")
+        sets[rows.name] = rows if count is None else rows.sample(count, seed)
+    if not sets:
+        raise UnshakenError(f"no task in {tasks!r}; name one, such as sst2, or a file")
+    return sets
+
+
+def _file_stem(name: str) -> str:
+    """How the files of a set's results begin: what is the same here would be mixed up there."""
+    return name.replace("/", "-").casefold()
+
+
+def blocks_of(
+    task: str,
+    size: int,
+    count: int | None,
+    victim: Victim,
+    *,
+    data: Path | None = None,
+    text_columns: list[str] | None = None,
+    label_column: str | None = None,
+) -> Iterable[Examples]:
+    """The rows of one file, `size` at a time."""
+    from unshaken.tasks import load_blocks
+
+    if not Path(task).is_file():
+        raise UnshakenError(f"--block reads one file from its first row to its last; {task!r} is none")
+    options.refuse(f"{task} is a file; leave it out", data=data)
+    if count is not None:
+        raise UnshakenError("-n draws rows and --block takes all of them; leave one out")
+    return load_blocks(task, size, **_columns(victim, task, text_columns, label_column))
+
+
+def _columns(victim: Victim, path: str, texts: list[str] | None, label: str | None) -> dict[str, Any]:
+    """How to read a file: columns not named are those the model was trained on, where the file has them, or guessed."""
+    from unshaken.reports import TrainingRecord
+    from unshaken.tasks.readers import read
+
+    record, first = TrainingRecord.load(victim.folder), next(read(Path(path)), None)
+    if record is not None and first is not None:
+        trained, named = (record.details.get(key) for key in ("text_columns", "label_column"))
+        if not texts and isinstance(trained, list) and trained and set(map(str, trained)) <= first.fields.keys():
+            texts = trained
+        if not label and isinstance(named, str) and named in first.fields:
+            label = named
+    return {"text_columns": texts or None, "label_column": label or None, "label_names": victim.label_names or None}
