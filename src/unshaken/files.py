@@ -182,15 +182,15 @@ def write_text(path: Path | str, text: str) -> Path:
     return Path(path)
 
 
-def write_json(path: Path | str, value: Any, *, compact: bool = False) -> Path:
-    """JSON for readers, or on one line: several times as fast, for what is too large to read."""
-    return write_text(
-        path, json.dumps(value, indent=None if compact else 2, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+def write_json(path: Path | str, value: Any) -> Path:
+    return write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_checked_json(path: Path | str, value: dict[str, Any], *, compact: bool = False) -> Path:
-    """JSON with a last key, `check`, by which `read_checked_json` tells whether a bit of it was changed since."""
+    """JSON with a last key, `check`, by which `read_checked_json` tells whether a bit of it was changed since.
+
+    `compact` is on one line: several times as fast, for what is too large to read.
+    """
     text = json.dumps(value, indent=None if compact else 2, ensure_ascii=False, allow_nan=False)
     return write_text(path, with_check(text) + "\n")
 

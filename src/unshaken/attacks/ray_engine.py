@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -281,25 +281,9 @@ def _from_row(row: dict[str, Any], where: str) -> AttackResult:
 
 
 def _schema(pyarrow: Any) -> Any:
+    """A column for each field of a result, by what the field is said to hold."""
     text, whole, real = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
-    swap = pyarrow.struct([("column", whole), ("word", whole), ("before", text), ("after", text)])
-    return pyarrow.schema(
-        [
-            ("example_id", text),
-            ("label", whole),
-            ("outcome", text),
-            ("original", pyarrow.list_(text)),
-            ("adversarial", pyarrow.list_(text)),
-            ("swaps", pyarrow.list_(swap)),
-            ("prediction", whole),
-            ("adversarial_prediction", whole),
-            ("score_before", real),
-            ("score_after", real),
-            ("queries", whole),
-            ("rows", whole),
-            ("similarity", real),
-            ("words", whole),
-            ("seconds", real),
-            ("error", text),
-        ]
-    )
+    swap = pyarrow.struct(zip(SWAP, (whole, whole, text, text), strict=True))
+    kinds = {"str": text, "Outcome": text, "int": whole, "float": real}
+    kinds |= {"tuple[str, ...]": pyarrow.list_(text), "tuple[tuple[int, int, str, str], ...]": pyarrow.list_(swap)}
+    return pyarrow.schema([(own.name, kinds[str(own.type).removesuffix(" | None")]) for own in fields(AttackResult)])

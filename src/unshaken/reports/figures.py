@@ -113,7 +113,7 @@ def grouped_accuracy(values: Mapping[str, Mapping[str, Proportion]], *, group_la
             [height - 100 * low for height, (low, _) in zip(y, bounds, strict=True)],
             [100 * high - height for height, (_, high) in zip(y, bounds, strict=True)],
         ]
-        style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+        style = point_style(index)
         axes.errorbar(x, y, yerr=errors, fmt="none", ecolor=style["color"], elinewidth=1.4, capsize=3)
         axes.scatter(x, y, label=shown(model), s=46, zorder=3, **style)
     axes.set_xticks(range(len(groups)), [shown(group) for group in groups])
@@ -169,28 +169,22 @@ def _matplotlib() -> Any:
     return optional("matplotlib", "figures need matplotlib: pip install 'unshaken[report]'")
 
 
-def panel(width: float = 5.6, height: float = 3.8) -> tuple[Any, Any]:
+def panel(width: float = 5.6) -> tuple[Any, Any]:
+    figure, (axes,) = panels(1, width, 3.8)
+    return figure, axes
+
+
+def panels(count: int, width: float = 4.4, height: float = 3.6) -> tuple[Any, list[Any]]:
     _matplotlib()
     # Not pyplot: it keeps every figure alive and needs a display.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, _dress(figure.add_subplot())
-
-
-def panels(count: int, height: float = 3.6) -> tuple[Any, list[Any]]:
-    _matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.4 * count, height), layout="constrained")
-    return figure, [_dress(figure.add_subplot(1, count, number + 1)) for number in range(count)]
-
-
-def _dress(axes: Any) -> Any:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#e5e5e5", linewidth=0.8)
-    axes.set_axisbelow(True)
-    return axes
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    for axes in (figure.add_subplot(1, count, number + 1) for number in range(count)):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="#e5e5e5", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure, figure.axes
 
 
 def finish(figure: Any, axes: Any) -> Any:

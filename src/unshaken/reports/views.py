@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from unshaken.display import spreadsheet_cell, visible
@@ -153,24 +154,19 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
     compares = any(item.data == data for item in report.comparisons)
     for heading in ("points", "p") if compares else ():
         table.add_column(heading, justify="right", no_wrap=True)
-    previous = ""
+    lines: list[tuple[str, ...]] = []
     for row in (row for row in rows(report) if row.data == data):
         _, model, condition, accuracy, _, success, queries, words, _, p = cells(row)
         points = f"{100 * row.comparison.difference:+.1f}" if row.comparison else ""
-        # Text, not str: names from data may hold what rich would read as markup.
-        if model != previous:
-            table.add_row(Text(visible(model), style="bold"))
-        shown = [f"  {condition}", accuracy, success, queries, words, *([points, p] if compares else [])]
-        table.add_row(*(Text(visible(cell)) for cell in shown))
-        previous = model
+        lines.append((model, condition, accuracy, success, queries, words, *((points, p) if compares else ())))
     for item in (item for item in report.comparisons if item.data == data and item.seeds > 1):
-        model = f"{item.model}, {item.seeds} seeds"
-        if model != previous:
-            table.add_row(Text(visible(model), style="bold"))
-        difference = f"{100 * item.difference:+.1f}"
-        shown = [f"  {item.condition}", _mean(report, item), "", "", "", difference, p_text(item.p_adjusted)]
-        table.add_row(*(Text(visible(cell)) for cell in shown))
-        previous = model
+        shown = (item.condition, _mean(report, item), "", "", "", f"{100 * item.difference:+.1f}")
+        lines.append((f"{item.model}, {item.seeds} seeds", *shown, p_text(item.p_adjusted)))
+    for model, of_model in groupby(lines, key=lambda line: line[0]):
+        # Text, not str: names from data may hold what rich would read as markup.
+        table.add_row(Text(visible(model), style="bold"))
+        for _, condition, *numbers in of_model:
+            table.add_row(*(Text(visible(cell)) for cell in (f"  {condition}", *numbers)))
     return table
 
 

@@ -56,21 +56,20 @@ def load_task(
     """
     columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
     chosen: Protocol = from_spec("protocol", protocol, PROTOCOLS) if isinstance(protocol, str) else protocol
-    task = known_task(name_or_path) if isinstance(name_or_path, PathLike) else None
-    if not isinstance(name_or_path, PathLike):
-        splits = tables.table_sources(name_or_path)
-        splits |= {split: own.file_source(Path(path)) for split, path in _more(validation, test)}
-        loaded = own.load_sources(splits, columns, name="table")
-    elif task is not None:
+    is_path = isinstance(name_or_path, PathLike)
+    if task := known_task(name_or_path) if is_path else None:
         if columns != own.ColumnNames() or validation is not None or test is not None:
             raise UnshakenError(f"{task.name!r} is a built-in task with its own files and columns; only data applies")
         loaded = _built_in(task, None if data is None else Path(data))
     else:
-        if data is not None:
+        if is_path and data is not None:
             raise UnshakenError(
                 f"data is for built-in tasks; {name_or_path!s} is none of them; {nearest(str(name_or_path), TASKS)}"
             )
-        loaded = own.load_sources(_own_sources(name_or_path, validation, test), columns, name=_stem(name_or_path))
+        splits = _own_sources(name_or_path) if is_path else tables.table_sources(name_or_path)
+        more = {"validation": validation, "test": test}
+        splits |= {split: own.file_source(Path(path)) for split, path in more.items() if path is not None}
+        loaded = own.load_sources(splits, columns, name=_stem(name_or_path) if is_path else "table")
     return chosen.apply(loaded, seed=seed, folder=None if data is None else Path(data))
 
 
@@ -187,22 +186,15 @@ def _built_in(task: Task, data: Path | None) -> TaskData:
     return sources.from_package(task) if task.package else sources.from_hub(task)
 
 
-def _own_sources(name: PathLike, validation: PathLike | None, test: PathLike | None) -> dict[str, own.Source]:
+def _own_sources(name: PathLike) -> dict[str, own.Source]:
     path = Path(name)
     if path.is_dir():
-        splits = own.folder_sources(path)
-    elif path.is_file() or path.suffix.lower() in FORMATS:
-        splits = {"train": own.file_source(path)}
-    elif str(name).count("/") == 1:
-        try:
-            splits = own.hub_sources(str(name))
-        except UnshakenError as error:
-            raise UnshakenError(f"no such file or folder: {name}; {error}") from error
-    else:
+        return own.folder_sources(path)
+    if path.is_file() or path.suffix.lower() in FORMATS:
+        return {"train": own.file_source(path)}
+    if str(name).count("/") != 1:
         raise UnshakenError(f"unknown task {name!s}, and no such file; {nearest(str(name), TASKS)}")
-    return splits | {split: own.file_source(Path(second)) for split, second in _more(validation, test)}
-
-
-def _more(validation: PathLike | None, test: PathLike | None) -> list[tuple[str, PathLike]]:
-    """The further files that a caller gave."""
-    return [(split, path) for split, path in (("validation", validation), ("test", test)) if path is not None]
+    try:
+        return own.hub_sources(str(name))
+    except UnshakenError as error:
+        raise UnshakenError(f"no such file or folder: {name}; {error}") from error

@@ -12,9 +12,9 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.tasks.readers import FORMATS, Record, class_labels, read
+from unshaken.tasks.readers import FORMATS, Record, class_labels, numbered, read
 from unshaken.tasks.rows import FILL, NUMBER, WHOLE, build_examples, find_column, is_unlabelled, label_text
-from unshaken.tasks.sources import hub_records, load_from_hub
+from unshaken.tasks.sources import load_from_hub
 from unshaken.tasks.task import SPLITS, Task, TaskData
 
 TEXT_PAIRS = (
@@ -128,7 +128,7 @@ def hub_source(name: str, rows: Any) -> Source:
     def class_names(column: str) -> tuple[str, ...]:
         return tuple(getattr(rows.features.get(column), "names", ()))
 
-    return Source(name=name, records=lambda: hub_records(rows), class_names=class_names)
+    return Source(name=name, records=lambda: numbered(rows), class_names=class_names)
 
 
 def load_sources(

@@ -11,7 +11,7 @@ import contextlib
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,11 @@ class Record(NamedTuple):
 
     where: str  # "line 17" or "row 16", counted from 1
     fields: dict[str, Any]
+
+
+def numbered(rows: Iterable[dict[str, Any]]) -> Iterator[Record]:
+    """The records of rows that stand in no file, or in one without lines."""
+    return (Record(f"row {number}", fields) for number, fields in enumerate(rows, start=1))
 
 
 def read(path: Path) -> Iterator[Record]:
@@ -154,14 +159,14 @@ def read_parquet(path: Path) -> Iterator[Record]:
     with _readable(path, "Parquet"), parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
         # One group of rows at a time: over all of them pyarrow reads ahead, and keeps more the longer the file is.
         groups = (file.iter_batches(1024, row_groups=[n], use_threads=False) for n in range(file.num_row_groups))
-        yield from _arrow_records(chain.from_iterable(groups))
+        yield from numbered(_arrow_rows(chain.from_iterable(groups)))
 
 
 def read_arrow(path: Path) -> Iterator[Record]:
     """A shard that `Dataset.save_to_disk` wrote."""
     pyarrow, _ = _pyarrow(path)
     with _readable(path, "Arrow"), pyarrow.memory_map(str(path)) as stream:
-        yield from _arrow_records(pyarrow.ipc.open_stream(stream))
+        yield from numbered(_arrow_rows(pyarrow.ipc.open_stream(stream)))
 
 
 @contextlib.contextmanager
@@ -180,13 +185,10 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
     return optional("pyarrow", missing), optional("pyarrow.parquet", missing)
 
 
-def _arrow_records(batches: Any) -> Iterator[Record]:
-    number = 0
+def _arrow_rows(batches: Any) -> Iterator[dict[str, Any]]:
     for batch in batches:
         batch.validate(full=True)  # offsets that point outside the file would be followed otherwise
-        for fields in batch.to_pylist():
-            number += 1
-            yield Record(f"row {number}", fields)
+        yield from batch.to_pylist()
 
 
 def class_labels(path: Path, column: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.names import optional
-from unshaken.tasks.readers import FORMATS, Record, read, read_class_folders, read_json, read_plain_tsv
+from unshaken.tasks.readers import FORMATS, Record, numbered, read, read_class_folders, read_json, read_plain_tsv
 from unshaken.tasks.rows import build_examples, is_unlabelled
 from unshaken.tasks.task import SPLITS, Task, TaskData
 
@@ -85,7 +85,7 @@ def from_hub(task: Task) -> TaskData:
     loaded = TaskData(task=task)
     for split, theirs in task.hub.splits.items():
         rows = load_from_hub(task.hub.path, task.hub.config, theirs)
-        examples = build_examples(hub_records(rows), task, split, task.hub.path)
+        examples = build_examples(numbered(rows), task, split, task.hub.path)
         loaded = _with_split(loaded, split, examples, task.hub.path)
     return loaded
 
@@ -99,8 +99,3 @@ def load_from_hub(path: str, config: str | None = None, split: str | None = None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         cure = "go online once, or pass data=DIR with the files"
         raise UnshakenError(f"cannot load {path!r} from the hub ({reason}); {cure}") from error
-
-
-def hub_records(rows: Any) -> Iterator[Record]:
-    for number, fields in enumerate(rows, start=1):
-        yield Record(f"row {number}", fields)

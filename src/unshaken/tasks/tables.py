@@ -9,7 +9,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.tasks.own import ColumnNames, Source, hub_source, known_splits, load_sources
-from unshaken.tasks.readers import Record
+from unshaken.tasks.readers import numbered
 
 
 def table_examples(
@@ -42,27 +42,22 @@ def table_source(table: Any, name: str = "table") -> Source:
     if hasattr(table, "features") and hasattr(table, "column_names"):  # datasets.Dataset
         return hub_source(name, table)
     if hasattr(table, "itertuples") and hasattr(table, "columns"):  # pandas.DataFrame
-        return Source(name=name, records=partial(_frame_records, table), class_names=partial(_categories, table))
+        own = partial(_categories, table)
+        return Source(name=name, records=lambda: numbered(_frame_rows(table)), class_names=own)
     if isinstance(table, Sequence) and table and all(isinstance(row, Mapping) for row in table):
-        return Source(name=name, records=partial(_dict_records, table), class_names=lambda _: ())
+        return Source(name=name, records=lambda: numbered(map(dict, table)), class_names=lambda _: ())
     raise UnshakenError(
         f"cannot read {type(table).__name__} as data; give a path, a pandas DataFrame, a datasets.Dataset, a list of "
         "dicts, or Examples.from_lists(texts, labels)"
     )
 
 
-def _frame_records(frame: Any) -> Iterator[Record]:
+def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
     names = [str(name) for name in frame.columns]
-    for number, values in enumerate(frame.itertuples(index=False, name=None), start=1):
-        yield Record(f"row {number}", dict(zip(names, values, strict=True)))
+    return (dict(zip(names, values, strict=True)) for values in frame.itertuples(index=False, name=None))
 
 
 def _categories(frame: Any, column: str) -> tuple[str, ...]:
     """The order of a categorical column, which someone chose."""
     categories = getattr(frame[column].dtype, "categories", None)
     return () if categories is None else tuple(map(str, categories))
-
-
-def _dict_records(rows: Sequence[Mapping[str, Any]]) -> Iterator[Record]:
-    for number, row in enumerate(rows, start=1):
-        yield Record(f"row {number}", dict(row))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
-from transformers.trainer_utils import get_last_checkpoint as _any_checkpoint
 
 from unshaken.errors import UnshakenError
 from unshaken.files import read_json, sync, sync_tree, write_json
@@ -25,7 +24,8 @@ def seal(folder: Path | str) -> None:
     """Write the size and SHA-256 of every file: the last thing a checkpoint gets."""
     folder = Path(folder)
     sync_tree(folder)  # a seal on the disk before what it seals would be broken by a power cut
-    files = {str(path.relative_to(folder)): _fingerprint(path) for path in _files(folder) if path.name != SEAL}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+    files = {str(path.relative_to(folder)): _fingerprint(path) for path in paths}
     write_json(folder / SEAL, {"files": files})
     sync(folder.parent)
 
@@ -60,7 +60,7 @@ def last_complete(folder: Path | str) -> Found:
     """The latest checkpoint that is whole, as is the best one that it will want to end with."""
     folder = Path(folder)
     notes: list[str] = []
-    for checkpoint in sorted(_checkpoints(folder), key=_step, reverse=True):
+    for checkpoint in reversed(_checkpoints(folder)):
         reason = complaint(checkpoint)
         if reason is None:
             best = read_json(checkpoint / STATE).get("best_model_checkpoint")
@@ -74,7 +74,7 @@ def last_complete(folder: Path | str) -> Found:
 
 
 def has_checkpoints(folder: Path | str) -> bool:
-    return Path(folder).is_dir() and _any_checkpoint(str(folder)) is not None
+    return Path(folder).is_dir() and bool(_checkpoints(Path(folder)))
 
 
 @contextlib.contextmanager
@@ -107,16 +107,10 @@ def whole_or_gone(folder: Path, name: Path, advice: str = "make room there") -> 
         raise
 
 
-def _checkpoints(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.iterdir() if path.is_dir() and re.fullmatch(r"checkpoint-\d+", path.name))
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+def _checkpoints(folder: Path) -> list[Path]:
+    """By their steps."""
+    found = [path for path in folder.iterdir() if path.is_dir() and re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
 
 
 def _fingerprint(path: Path) -> dict[str, int | str]:
