@@ -73,6 +73,18 @@ def load(
 
 def fingerprint(model: Any, tokenizer: Any, without: Collection[str] = ()) -> Any:
     """SHA-256 (still open to more) of weights, configuration and tokenizer, `without` the weights of these names."""
+    digest = weights_digest(model, without)
+    config = model.config.to_dict()
+    for volatile in ("_name_or_path", "transformers_version"):
+        config.pop(volatile, None)
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    if getattr(tokenizer, "is_fast", False):
+        digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    return digest
+
+
+def weights_digest(model: Any, without: Collection[str] = ()) -> Any:
+    """The same of the weights alone."""
     import torch
 
     digest = hashlib.sha256()
@@ -80,12 +92,6 @@ def fingerprint(model: Any, tokenizer: Any, without: Collection[str] = ()) -> An
         if key not in without:
             digest.update(key.encode())
             digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    config = model.config.to_dict()
-    for volatile in ("_name_or_path", "transformers_version"):
-        config.pop(volatile, None)
-    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    if getattr(tokenizer, "is_fast", False):
-        digest.update(tokenizer.backend_tokenizer.to_str().encode())
     return digest
 
 

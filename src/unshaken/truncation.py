@@ -25,6 +25,17 @@ _NORMALIZERS = {
 _KNOWN: weakref.WeakKeyDictionary[Any, tuple[int, bool]] = weakref.WeakKeyDictionary()
 
 
+def tokenised(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int, reader: Any = None, **how: Any) -> Any:
+    """Texts, or pairs, as the tokenizer writes `max_length` tokens of them at most, after a reader if there is one.
+
+    `how` are options of the tokenizer.
+    """
+    if reader is not None:
+        texts = [reader.texts(row) for row in texts]
+    columns = cut_columns(tokenizer, texts, max_length)
+    return tokenizer(*columns, truncation=True, max_length=max_length, **how)
+
+
 def cut_columns(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int) -> list[list[str]]:
     """The columns of `texts`, each text cut where the tokens that `max_length` leaves stay the same.
 

@@ -29,7 +29,7 @@ from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull import Hull
 from unshaken.substitutions.hull_builder import HullBuilder, Pieces
 from unshaken.substitutions.hull_search import Fixed, HullMixer, HullSearch
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 from unshaken.victims.base import Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.word_gradients import refuse_blind_words, word_gradients
@@ -98,13 +98,8 @@ class HullGradientAttack(SearchAttack):
         spaces = [look.space for look in looks]
         texts = [space.example.texts for space in spaces]
         with victim.tokenizing:  # texts that are to be confirmed may be read meanwhile
-            inputs = victim.tokenizer(
-                *cut_columns(victim.tokenizer, texts, victim.max_length),
-                truncation=True,
-                max_length=victim.max_length,
-                padding=True,
-                return_tensors="pt",
-            ).to(victim.device)
+            inputs = tokenised(victim.tokenizer, texts, victim.max_length, padding=True, return_tensors="pt")
+            inputs = inputs.to(victim.device)
             hull = builder(texts, inputs["input_ids"])
         labels = torch.tensor([int(space.example.label) for space in spaces], device=victim.device)
         seen = [np.full((len(space), int(space.sizes.max(initial=1))), -np.inf) for space in spaces]

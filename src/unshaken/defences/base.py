@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from unshaken.defences.divergences import widened
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 
 if TYPE_CHECKING:
     from unshaken.readers import Readers
@@ -149,10 +149,7 @@ class Step:
         """Tokenise texts (or pairs) as the batch was, on the model's device."""
         if self.tokenizer is None:
             raise UnshakenError("this defence rewrites texts and needs the tokenizer: pass processing_class=tokenizer")
-        if self.reader is not None:
-            texts = [self.reader.texts(row) for row in texts]
-        columns = cut_columns(self.tokenizer, texts, self.max_length)
-        encoded = self.tokenizer(*columns, padding=True, truncation=True, max_length=self.max_length)
+        encoded = tokenised(self.tokenizer, texts, self.max_length, self.reader, padding=True)
         return {key: torch.tensor(encoded[key], device=self.labels.device) for key in self.inputs if key in encoded}
 
     def require_examples(self, who: str) -> Sequence[Example]:

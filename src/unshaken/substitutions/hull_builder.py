@@ -30,7 +30,7 @@ from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull import Hull
 from unshaken.substitutions.reach import HullCoverage, Reached, TouchedWords
 from unshaken.substitutions.words import match_case, segment
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 Pieces = Literal["mean", "single", "same"]
@@ -162,11 +162,10 @@ class HullBuilder:
     def _align(self, texts: Sequence[tuple[str, ...]]) -> None:
         if not texts:
             return
-        columns = cut_columns(self.tokenizer, texts, self.max_length)
-        batch = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
-        found = [list(self._find_words(row, encoding)) for row, encoding in zip(texts, batch.encodings, strict=True)]
+        encodings = tokenised(self.tokenizer, texts, self.max_length).encodings
+        found = [list(self._find_words(row, encoding)) for row, encoding in zip(texts, encodings, strict=True)]
         self._learn(word.prefix + choice for row in found for word in row for choice in word.choices)
-        for row, words, encoding in zip(texts, found, batch.encodings, strict=True):
+        for row, words, encoding in zip(texts, found, encodings, strict=True):
             self._rows[row] = self._make_row(words, encoding)
 
     def _find_words(self, texts: tuple[str, ...], encoding: Any) -> Iterable[_Found]:

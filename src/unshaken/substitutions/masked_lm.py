@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from unshaken.errors import UnshakenError
 from unshaken.names import nearest
+from unshaken.pretrained import weights_digest
 from unshaken.substitutions.base import Substitutions, content_hash
 from unshaken.substitutions.function_words import is_function_word
 from unshaken.substitutions.wordnet import table as wordnet_table
@@ -107,15 +107,9 @@ class MaskedLM(Substitutions):
 
     @cached_property
     def fingerprint(self) -> str:
-        import torch
-
-        digest = hashlib.sha256()
-        for key, weights in sorted(self._loaded[0].state_dict().items()):
-            digest.update(key.encode())
-            digest.update(weights.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        weights = weights_digest(self._loaded[0]).hexdigest()
         inserts = [] if self.edits == ("replace",) else list(self.edits)
-        settings = str((self.k, self.window, self.drop_antonyms))
-        return content_hash([settings, digest.hexdigest(), *inserts, *self._least])
+        return content_hash([str((self.k, self.window, self.drop_antonyms)), weights, *inserts, *self._least])
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unshaken.pretrained import load
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 LONGEST = 512  # tokens; some tokenizers state no limit at all
@@ -33,15 +33,18 @@ def longest_input(tokenizer: Any) -> int:
     return int(min(tokenizer.model_max_length, LONGEST))
 
 
+def token_rows(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    found = tokenised(tokenizer, [(text,) for text in texts], longest_input(tokenizer), return_attention_mask=False)
+    return list(found["input_ids"])
+
+
 def batches(
     model: Any, tokenizer: Any, texts: Sequence[str], size: int
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """Tokenised batches of texts of like length, each with the rows of `texts` it holds, on the model's device."""
     if not texts:
         return
-    limit = longest_input(tokenizer)
-    (column,) = cut_columns(tokenizer, [(text,) for text in texts], limit)
-    encoded = tokenizer(column, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+    encoded = token_rows(tokenizer, texts)
     order = sorted(range(len(texts)), key=lambda row: len(encoded[row]))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     for start in range(0, len(order), size):

@@ -11,7 +11,7 @@ from typing import Any, overload
 import regex  # type: ignore[import-untyped]  # the standard library's re knows neither marks nor emoji
 
 from unshaken.errors import UnshakenError
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 
 # The first alternative that matches wins; matches without a group are passed over, they are not words.
 _PIECES = regex.compile(
@@ -163,9 +163,8 @@ def visible_positions(
             f"{type(tokenizer).__name__} is a slow tokenizer and does not say which words it truncates; "
             "load a fast one with AutoTokenizer.from_pretrained"
         )
-    columns = cut_columns(tokenizer, texts, max_length)
-    batch = tokenizer(*columns, truncation=True, max_length=max_length)
+    encodings = tokenised(tokenizer, texts, max_length).encodings
     return [
         tuple(visible_words(segment(text), column, encoding) for column, text in enumerate(row))
-        for row, encoding in zip(texts, batch.encodings, strict=True)
+        for row, encoding in zip(texts, encodings, strict=True)
     ]

@@ -10,7 +10,7 @@ import torch
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,7 @@ class TextCollator:
     max_length: int = 128
 
     def __call__(self, rows: Sequence[Example]) -> dict[str, Any]:
-        columns = cut_columns(self.tokenizer, [row.texts for row in rows], self.max_length)
-        encoded = self.tokenizer(*columns, padding=True, truncation=True, max_length=self.max_length)
+        encoded = tokenised(self.tokenizer, [row.texts for row in rows], self.max_length, padding=True)
         batch: dict[str, Any] = {key: torch.tensor(value) for key, value in encoded.items()}
         is_regression = isinstance(rows[0].label, float)
         batch["labels"] = torch.tensor([row.label for row in rows], dtype=torch.float if is_regression else torch.long)

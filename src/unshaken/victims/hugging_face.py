@@ -20,7 +20,7 @@ from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
 from unshaken.readers import Readers
 from unshaken.readers import load as load_reader
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 from unshaken.victims.alone import Alone
 from unshaken.victims.bare_encoder import BareEncoder, same_answers
 from unshaken.victims.base import Close, Texts, Victim, checked, log_softmax, require_classes
@@ -143,8 +143,7 @@ class ModelVictim(Victim):
         if self.reader is not None:
             texts = [self.reader.texts(row) for row in texts]
         with self.tokenizing:
-            columns = cut_columns(self.tokenizer, texts, self.max_length)
-            encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
+            encoded = tokenised(self.tokenizer, texts, self.max_length)
         return Rows.from_lists(encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None)
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:

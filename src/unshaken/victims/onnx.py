@@ -16,7 +16,7 @@ from unshaken.errors import UnshakenError
 from unshaken.names import optional
 from unshaken.pretrained import load as load_pretrained
 from unshaken.readers import load as load_reader
-from unshaken.truncation import cut_columns
+from unshaken.truncation import tokenised
 from unshaken.victims.base import Texts, Victim, log_softmax, require_classes
 
 LONGEST = 512  # tokens, where neither the tokenizer nor the caller says
@@ -84,12 +84,7 @@ class OnnxVictim(Victim):
         return log_softmax(logits)
 
     def _encode(self, texts: Sequence[Texts]) -> dict[str, np.ndarray]:
-        if self.reader is not None:
-            texts = [self.reader.texts(row) for row in texts]
-        columns = cut_columns(self.tokenizer, texts, self.max_length)
-        encoded = self.tokenizer(
-            *columns, truncation=True, padding=True, max_length=self.max_length, return_tensors="np"
-        )
+        encoded = tokenised(self.tokenizer, texts, self.max_length, self.reader, padding=True, return_tensors="np")
         return {name: np.asarray(values, np.int64) for name, values in encoded.items()}
 
     def _logits(self, texts: Sequence[Texts]) -> np.ndarray:

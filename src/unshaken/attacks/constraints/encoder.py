@@ -13,8 +13,7 @@ from torch import Tensor
 from unshaken.attention import attention_for_any_shape
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
-from unshaken.substitutions.pretrained import batches, load_pretrained, longest_input
-from unshaken.truncation import cut_columns
+from unshaken.substitutions.pretrained import batches, load_pretrained, longest_input, token_rows
 from unshaken.victims.bare_encoder import BareEncoder
 from unshaken.victims.batches import AssembledRows, RaggedRows
 from unshaken.wordings import Rows, TokenAssembler
@@ -70,11 +69,8 @@ class SentenceEncoder:
             return torch.stack([self._known[text] for text in texts]) if texts else torch.empty(0, 0)
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
-        limit = longest_input(self._tokenizer)
-        (column,) = cut_columns(self._tokenizer, [(text,) for text in texts], limit)
-        found = self._tokenizer(column, truncation=True, max_length=limit, return_attention_mask=False)
-        pad = self._tokenizer.pad_token_id or 0
-        return self.vectors(RaggedRows(Rows.from_lists(found["input_ids"], None), self.device, pad), exact=True)
+        rows = Rows.from_lists(token_rows(self._tokenizer, texts), None)
+        return self.vectors(RaggedRows(rows, self.device, self._tokenizer.pad_token_id or 0), exact=True)
 
     @torch.no_grad()
     def vectors(self, source: RaggedRows | AssembledRows, exact: bool = False) -> Tensor:
