@@ -14,19 +14,12 @@ from unshaken.names import nearest
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        stacks: Name of each layer stack -> path of its layers below the base model. The first is the main one.
-        pre_norm: Whether a layer ends in a residual sum (it already carries the identity) instead of a LayerNorm.
-        binary_mask: Whether layers get a mask of zeros and ones instead of an additive one.
-        shared: Whether one module serves several depths.
-    """
-
-    stacks: dict[str, str]
-    pre_norm: bool = False
-    binary_mask: bool = False
-    shared: bool = False
+    stacks: dict[str, str]  # name of each layer stack, the main one first -> path of its layers below the base model
+    pre_norm: bool = False  # a layer ends in a residual sum (it already carries the identity) instead of a LayerNorm
+    binary_mask: bool = False  # layers get a mask of zeros and ones instead of an additive one
+    shared: bool = False  # one module serves several depths
 
 
 _BERT = Backbone(stacks={"encoder": "encoder.layer"})

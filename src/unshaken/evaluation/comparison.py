@@ -28,16 +28,7 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One model against the reference, under one condition, on the same examples; or one method, over several seeds.
-
-    Attributes:
-        interval: 95% interval of the difference: paired bootstrap, or over seeds and examples.
-        only_reference: Examples the reference alone gets right, added up over seeds.
-        only_model: Examples the model alone gets right, added up over seeds.
-        p_value: McNemar, exact mid-p, two-sided; over several seeds, Student's t on crossed seeds and examples.
-        p_adjusted: The same after Holm's correction over all comparisons of the report.
-        seeds: Training seeds that both have; from two on, `model` and `reference` name methods.
-    """
+    """One model against the reference, under one condition, on the same examples; or one method, over several seeds."""
 
     data: str
     condition: str
@@ -45,12 +36,12 @@ class Comparison:
     model: str
     total: int
     difference: float
-    interval: tuple[float, float]
-    only_reference: int
+    interval: tuple[float, float]  # 95%, of the difference: paired bootstrap, or over seeds and examples
+    only_reference: int  # examples that it alone gets right, added up over seeds
     only_model: int
-    p_value: float
-    p_adjusted: float
-    seeds: int = 1
+    p_value: float  # McNemar, exact mid-p, two-sided; over several seeds, Student's t on crossed seeds and examples
+    p_adjusted: float  # the same after Holm's correction over all comparisons of the report
+    seeds: int = 1  # training seeds that both have; from two on, `model` and `reference` name methods
 
     @property
     def significant(self) -> bool:
@@ -189,18 +180,13 @@ def _table(evaluations: Sequence[Evaluation], condition: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSpread:
-    """One method on one data set under one condition, over its training seeds.
-
-    Attributes:
-        accuracy: Of each seed, with mean and spread.
-        interval: Of the mean, where other seeds and other examples could have been drawn.
-    """
+    """One method on one data set under one condition, over its training seeds."""
 
     method: str
     data: str
     condition: str
-    accuracy: SeedSummary
-    interval: Interval
+    accuracy: SeedSummary  # of each seed, with mean and spread
+    interval: Interval  # of the mean, where other seeds and other examples could have been drawn
 
 
 def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:

@@ -19,25 +19,16 @@ WORST_CASE = "worst case"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """The model behind the numbers.
+    """The model behind the numbers."""
 
-    Attributes:
-        name: As given, a folder or hub name.
-        fingerprint: SHA-256 of its weights and configuration.
-        connection: Its implicit connection as written into `config.json`, None for a stock model.
-        training: The record that training left beside the weights; None if there is none.
-        vote: Patterns, rate and substitution set of a vote over rewordings; None if the model is asked directly.
-        temperature: What its logits are divided by for the searches; None if they are taken as they are.
-    """
-
-    name: str
-    fingerprint: str
+    name: str  # as given, a folder or hub name
+    fingerprint: str  # SHA-256 of its weights and configuration
     num_labels: int
     max_length: int  # in tokens; 0 if the victim does not count them
-    connection: dict[str, Any] | None
-    training: TrainingRecord | None
-    vote: dict[str, Any] | None = None
-    temperature: float | None = None
+    connection: dict[str, Any] | None  # as written into `config.json`; None for a stock model
+    training: TrainingRecord | None  # what training left beside the weights
+    vote: dict[str, Any] | None = None  # patterns, rate and substitution set; None if the model is asked directly
+    temperature: float | None = None  # by which its logits are divided for the searches
 
     @property
     def method(self) -> str:
@@ -94,23 +85,17 @@ class Recheck:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackRun:
-    """One attack on all examples.
+    """One attack on all examples; where it is on those `left`, only on what the attacks before it had left standing.
 
-    Attributes:
-        settings: Every hyperparameter, the substitution set with its fingerprint, constraints and thresholds.
-        results: One an example, in the order of the examples.
-        truncated_swaps: Swaps of words the model never sees, and all swaps; None if the tokenizer does not say.
-        rechecks: The attack repeated under other scores, where that was asked for.
-        left: Whether it was run on those examples only that the attacks before it had left standing. Others have no
-            result, and its accuracy is what all of them together leave.
+    Others have no result then, and its accuracy is what all of the attacks together leave.
     """
 
     attack: str
-    settings: dict[str, Any]
-    results: tuple[AttackResult, ...]
+    settings: dict[str, Any]  # every hyperparameter, the substitution set with its fingerprint, constraints, thresholds
+    results: tuple[AttackResult, ...]  # one an example, in the order of the examples
     seconds: float  # of the process that finished it
-    truncated_swaps: tuple[int, int] | None
-    rechecks: tuple[Recheck, ...]
+    truncated_swaps: tuple[int, int] | None  # of words the model never sees, and all; None if nobody can tell
+    rechecks: tuple[Recheck, ...]  # under other scores, where that was asked for
     left: bool = False
 
     @cached_property

@@ -39,19 +39,12 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class McNemar:
-    """A against B on the same examples. Only the examples on which they differ say anything.
+    """A against B on the same examples. Only the examples on which they differ say anything."""
 
-    Attributes:
-        only_a: Examples that only A gets right.
-        only_b: Examples that only B gets right.
-        exact: Two-sided binomial p-value; never too small, often too large.
-        mid_p: The same less half the observed outcome: closer to its level, recommended by Fagerland et al. (2013).
-    """
-
-    only_a: int
+    only_a: int  # examples that only A gets right
     only_b: int
-    exact: float
-    mid_p: float
+    exact: float  # two-sided binomial p-value; never too small, often too large
+    mid_p: float  # the same less half the observed outcome: closer to its level, see Fagerland et al. (2013)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +57,12 @@ class PairedDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSummary:
-    """One number a training seed, all of them kept.
-
-    Attributes:
-        std: Sample standard deviation (n - 1); None for one seed.
-        interval: Student's t interval of the mean; None for one seed. With three seeds it is wide, and rightly so.
-    """
+    """One number a training seed, all of them kept."""
 
     values: tuple[float, ...]
     mean: float
-    std: float | None
-    interval: Interval | None
+    std: float | None  # of the sample (n - 1); None for one seed
+    interval: Interval | None  # Student's t, of the mean; None for one seed. With three it is wide, and rightly so
 
 
 def wilson(successes: int, total: int, confidence: float = 0.95) -> Interval:

@@ -70,15 +70,10 @@ class Track:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """The attacks that every entry of a ranking stands.
+    """The attacks that every entry of a ranking stands."""
 
-    Attributes:
-        first: On all examples.
-        last: Each on what all before it left, the dearest last: they add to the worst case only.
-    """
-
-    first: tuple[Attack, ...]
-    last: tuple[Attack, ...]
+    first: tuple[Attack, ...]  # on all examples
+    last: tuple[Attack, ...]  # each on what all before it left, the dearest last: they add to the worst case only
 
     @property
     def named(self) -> dict[str, Attack]:

@@ -36,16 +36,11 @@ class HullCoverage:
     """Which part of what an attack may do a hull contains, over the texts it was built for.
 
     Words beyond the truncation length do not count: the model never reads them.
-
-    Attributes:
-        words: Share of the words with substitutes that take part.
-        substitutes: Share of all their substitutes that take part.
-        texts: Share of the texts of which nothing is missing.
     """
 
-    words: float
-    substitutes: float
-    texts: float
+    words: float  # share of the words with substitutes that take part
+    substitutes: float  # share of all their substitutes that take part
+    texts: float  # share of the texts of which nothing is missing
 
     @property
     def is_enough(self) -> bool:

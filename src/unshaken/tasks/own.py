@@ -38,19 +38,12 @@ MANY = 50  # classes; with two rows or fewer of each there is nothing to learn
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNames:
-    """Which columns to read; None is guessed from the names above.
+    """Which columns to read; None is guessed from the names above."""
 
-    Attributes:
-        texts: One text column, or two for pairs.
-        label: The label column.
-        id: A column of unique ids; row numbers if None.
-        label_names: Class names in label order; sorted from the training rows if None.
-    """
-
-    texts: tuple[str, ...] | None = None
+    texts: tuple[str, ...] | None = None  # one, or two for pairs
     label: str | None = None
-    id: str | None = None
-    label_names: tuple[str, ...] | None = None
+    id: str | None = None  # row numbers if None
+    label_names: tuple[str, ...] | None = None  # in label order; sorted from the training rows if None
 
     @classmethod
     def of(

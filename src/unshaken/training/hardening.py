@@ -140,15 +140,11 @@ def harden(
 
 @dataclass(frozen=True)
 class _Rows:
-    """What to train on, and what to report on.
-
-    Attributes:
-        kept: Nobody gave rows to report on, so they were kept from training and are in no file of the user's.
-    """
+    """What to train on, and what to report on."""
 
     train: Examples
     test: Examples
-    kept: bool
+    kept: bool  # from training, as nobody gave rows to report on: they are in no file of the user's
     label_column: str = "label"
 
 
