@@ -110,6 +110,15 @@ def optional(module: str, otherwise: str) -> Any:
         raise UnshakenError(otherwise) from error
 
 
+@functools.cache  # each answer reads a whole description of a package
+def version(library: str) -> str | None:
+    """Of an installed package; None if it is not."""
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def import_object(kind: str, module_name: str, class_name: str) -> Any:
     """The class or object of that name; importing a module runs its code, so only people may name one."""
     if os.getcwd() not in sys.path:

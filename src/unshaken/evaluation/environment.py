@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -12,6 +11,8 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from unshaken.names import version
 
 LIBRARIES = ("unshaken", "torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "nltk", "datasets")
 
@@ -55,14 +56,6 @@ def _commit(package: Path) -> str | None:
         inside = git("ls-files", "--error-unmatch", "__init__.py") and not git("status", "--porcelain", "--", ".")
         return git("rev-parse", "HEAD")[:12] if inside else None
     except (OSError, subprocess.SubprocessError):
-        return None
-
-
-@cache  # each answer reads a whole description of a package
-def version(library: str) -> str | None:
-    try:
-        return importlib.metadata.version(library)
-    except importlib.metadata.PackageNotFoundError:
         return None
 
 

@@ -86,28 +86,19 @@ class OneRun:
         visible = probes.visible_words(self.victim, self.examples)
         kept = {_key(run.attack, run.settings): run for run in result.attacks}
         runs = {key: run for key, run in kept.items() if not run.left}  # of others the attacks before decide
-        wanted = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
-        last = {_key(attack.name, attack.settings()): attack for attack in self.then}
-        last = {key: attack for key, attack in last.items() if key not in wanted}
-        for key, attack in wanted.items():
-            run = runs.get(key) or self._attack(attack, visible, key)  # part of it may be kept in its file
-            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
-            result = self._with(result, runs, [*wanted, *last])
-        for number, (key, attack) in enumerate(last.items()):
-            before = [runs[key] for key in [*wanted, *last][: len(wanted) + number]]
-            left, known = replace(result, attacks=tuple(before)).standing, kept.get(key)
+        on_all = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
+        attacks = on_all | {_key(attack.name, attack.settings()): attack for attack in self.then}
+        for number, (key, attack) in enumerate(attacks.items()):
+            before = tuple(runs[key] for key in list(attacks)[:number])
+            left = None if key in on_all else replace(result, attacks=before).standing
+            run = kept.get(key)
             # Others may leave it more than before, or less. What it found already is kept in its file.
-            if known is None or (known.left and [row.example_id for row in known.results] != left):
-                known = self._attack(attack, visible, key, left=left)
-            runs[key] = known if known.rechecks else replace(known, rechecks=self._rechecks(attack, known))
-            result = self._with(result, runs, [*wanted, *last])
+            if run is None or (run.left and [row.example_id for row in run.results] != left):
+                run = self._attack(attack, visible, key, left)
+            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
+            result = replace(result, attacks=tuple(runs[key] for key in attacks if key in runs))
+            self._keep(result)
         return self._certify(result)
-
-    def _with(self, result: Evaluation, runs: Mapping[str, AttackRun], keys: Sequence[str]) -> Evaluation:
-        """The evaluation with the attacks that are done, in their order, kept on disk."""
-        found = replace(result, attacks=tuple(runs[key] for key in keys if key in runs))
-        self._keep(found)
-        return found
 
     def _certify(self, result: Evaluation) -> Evaluation:
         """The certificates that are asked for; one that is there already stays."""

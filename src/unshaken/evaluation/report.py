@@ -11,11 +11,10 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import Comparison, SeedSpread, compare, over_seeds
-from unshaken.evaluation.environment import version
 from unshaken.evaluation.flags import Check, check_all
 from unshaken.evaluation.results import AttackRun, Evaluation
 from unshaken.files import read_checked_json, write_checked_json, write_text
-from unshaken.names import at
+from unshaken.names import at, version
 from unshaken.schema import decode, encode
 
 SCHEMA_VERSION = 1

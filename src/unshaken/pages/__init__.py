@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.metadata
 import json
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from unshaken.display import visible
+from unshaken.names import version
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -77,7 +77,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.globals.update(source=source, json_for_script=json_for_script, tool_page=TOOL_PAGE, version=_version())
+    found.globals.update(
+        source=source, json_for_script=json_for_script, tool_page=TOOL_PAGE, version=version("unshaken") or ""
+    )
     return found
 
 
@@ -87,10 +89,3 @@ def _shown(value: object) -> object:
 
 def _read(path: str) -> str:
     return files("unshaken").joinpath(path).read_text(encoding="utf-8")
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("unshaken")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

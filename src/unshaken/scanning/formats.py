@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 
 from unshaken.console import terminal_table
 from unshaken.display import visible
-from unshaken.evaluation.environment import version
+from unshaken.names import version
 from unshaken.pages import TOOL_PAGE, render, render_part
 from unshaken.scanning.families import INVISIBLE
 from unshaken.scanning.results import Broken, FamilyResult, ScanResult
