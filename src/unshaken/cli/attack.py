@@ -76,14 +76,8 @@ def attack(
     if dry_run:
         options.refuse("--dry-run estimates the whole run; leave one out", resume=resume)
     if engine == "ray":
-        whole: dict[str, object] = {
-            "name": called or None,
-            "data": data,
-            "count": count,
-            "block": block,
-            "dry_run": dry_run,
-        }
-        options.refuse("--engine ray takes whole files and prints totals; leave it out", **whole, show=show)
+        why = "--engine ray takes whole files and prints totals; leave it out"
+        options.refuse(why, name=called or None, data=data, count=count, block=block, dry_run=dry_run, show=show)
         options.refuse("--engine ray asks the model itself; leave it out", vote=vote or None)
     else:
         options.refuse("it is for --engine ray; leave it out", actors=actors)

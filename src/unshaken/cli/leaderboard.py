@@ -195,7 +195,7 @@ def _examples(task: str, data: Path | None, count: int | None, victims: list[Vic
 
     if Path(task).is_file():
         options.refuse(f"{task} is a file; leave it out", data=data)
-    names = victims[0].label_names or None
-    own = Path(task).is_file()
-    rows = load_examples(task, label_names=names) if own else load_task(task, data=data).require("test")
+        rows = load_examples(task, label_names=victims[0].label_names or None)
+    else:
+        rows = load_task(task, data=data).require("test")
     return rows if count is None else rows.sample(count)

@@ -15,7 +15,27 @@ from unshaken.substitutions.words import segment
 
 
 @dataclass(frozen=True)
-class Misread(Substitutions):
+class _ThroughReader(Substitutions):
+    """A source as it looks through a reader."""
+
+    about: ClassVar[str]
+
+    source: Substitutions
+    reader: Readers
+    limit: int | None = 8  # as in All
+
+    @property
+    def provenance(self) -> str:
+        each = "all" if self.limit is None else f"at most {self.limit}"
+        return f"what the reader {self.about} {self.source.provenance}, {each} for one word"
+
+    @property
+    def fingerprint(self) -> str:
+        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
+
+
+@dataclass(frozen=True)
+class Misread(_ThroughReader):
     """What is left of a source after the reader: known words that it makes of another word's typing errors.
 
     "from" with two letters swapped is "form", which is known and stays. An attacker who looks through a reader has only
@@ -32,23 +52,11 @@ class Misread(Substitutions):
     """
 
     name: ClassVar[str] = "misread"
-
-    source: Substitutions
-    reader: Readers
-    limit: int | None = 8  # as in All
+    about: ClassVar[str] = "makes of"
 
     def __post_init__(self) -> None:
         if self.reader.known is None:
             raise UnshakenError(f"{self.source.name}: its words are mended by no reader that knows words; add spelling")
-
-    @property
-    def provenance(self) -> str:
-        each = "all" if self.limit is None else f"at most {self.limit}"
-        return f"what the reader makes of {self.source.provenance}, {each} for one word"
-
-    @property
-    def fingerprint(self) -> str:
-        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
 
     def vocabulary(self) -> list[str]:
         """The words of the training texts: those an attacker starts from."""
@@ -73,7 +81,7 @@ class Misread(Substitutions):
 
 
 @dataclass(frozen=True)
-class Unmended(Substitutions):
+class Unmended(_ThroughReader):
     """The adaptive attack on a reader: of a source, only what it does not read as the word itself.
 
     An attacker who has the model has its reader, and wastes no try on what it mends. What is left is read as another
@@ -89,19 +97,7 @@ class Unmended(Substitutions):
     """
 
     name: ClassVar[str] = "unmended"
-
-    source: Substitutions
-    reader: Readers
-    limit: int | None = 8  # as in All
-
-    @property
-    def provenance(self) -> str:
-        each = "all" if self.limit is None else f"at most {self.limit}"
-        return f"what the reader does not mend of {self.source.provenance}, {each} for one word"
-
-    @property
-    def fingerprint(self) -> str:
-        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
+    about: ClassVar[str] = "does not mend of"
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         word = self.reader(words[position]).lower()

@@ -141,8 +141,8 @@ def layer_profile(residuals: Mapping[str, Sequence[float]], growth: Mapping[str,
 def report_figures(report: Report) -> dict[str, Any]:
     """The figures that a report has the numbers for, by file name."""
     figures: dict[str, Any] = {}
-    for data in dict.fromkeys(item.data.name for item in report.evaluations):
-        group = _of_data(report, data)
+    for group in charts.by_data(report):
+        data = group[0].data.name
         slug = "".join(character if character.isalnum() else "-" for character in data[:LONGEST_NAME])
         attacked = [item for item in group if item.attacks]
         if any(item.searches for item in attacked):

@@ -9,16 +9,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from unshaken.display import spreadsheet_cell, visible
 from unshaken.evaluation.comparison import Comparison, SeedSpread
 from unshaken.evaluation.flags import FLAGS, Check
-from unshaken.evaluation.results import CLEAN, AttackRun, Evaluation
+from unshaken.evaluation.results import CLEAN, AttackRun
 from unshaken.pages import render_part
 from unshaken.proportion import Proportion
 from unshaken.reports.certified import NOTE, certified_rows, headings
+from unshaken.reports.charts import by_data
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report
@@ -40,7 +41,7 @@ def rows(report: Report) -> list[Row]:
     """The main table, by data set, then model, then condition; groups stand below the clean answers."""
     compared = {(item.data, item.model, item.condition): item for item in report.comparisons if item.seeds == 1}
     table = []
-    for evaluation in sorted(report.evaluations, key=lambda item: _order(report, item)):
+    for evaluation in chain.from_iterable(by_data(report)):
         data, model = evaluation.data.name, report.name_of(evaluation)
         for condition in evaluation.conditions:
             attack = evaluation.run(condition) if condition in evaluation.attack_names else None
@@ -60,11 +61,6 @@ def rows(report: Report) -> list[Row]:
                     for group, share in evaluation.groups.items()
                 ]
     return table
-
-
-def _order(report: Report, evaluation: Evaluation) -> int:
-    """Data sets in the order in which they first occur."""
-    return list(dict.fromkeys(item.data.fingerprint for item in report.evaluations)).index(evaluation.data.fingerprint)
 
 
 SHARES = ("data", "model", "condition", "accuracy [95%]", "n")
