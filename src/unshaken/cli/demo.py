@@ -54,13 +54,19 @@ def demo(
 
     transformers.logging.disable_progress_bar()
     _make_room(out)
-    stage = _Stages(Console())
+    console, start = Console(), time.perf_counter()
+
+    def say(what: str) -> None:
+        """A line per stage, with the time since the start, on a terminal and off it."""
+        spent = time.perf_counter() - start
+        console.print(f"{spent:4.0f} s  {what}", markup=False, highlight=False, soft_wrap=True)
+
     size = FAST if fast else FULL
     training, test = _reviews(size, seed)
-    stage.say(f"{len(training):,} short film reviews to train on, {len(test)} held out (Rotten Tomatoes, in a wheel)")
+    say(f"{len(training):,} short film reviews to train on, {len(test)} held out (Rotten Tomatoes, in a wheel)")
     plain = _train("plain", MINILM, training, size.epochs, out, seed)
-    stage.say("a plain MiniLM is fine-tuned; three of its right answers, and what turns them around:")
-    _show_broken(Victim.from_pretrained(plain.folder, device="cpu", max_length=32), test, stage.console)
+    say("a plain MiniLM is fine-tuned; three of its right answers, and what turns them around:")
+    _show_broken(Victim.from_pretrained(plain.folder, device="cpu", max_length=32), test, console)
     rows = training.sample(size.hardening, seed)
     runs: dict[str, Any] = {}
     reports: dict[str, Report] = {}
@@ -71,29 +77,17 @@ def demo(
         done = (
             f"the plain model, trained on with {len(rows)} of the reviews ({what}), and" if what else "the plain model"
         )
-        stage.say(f"{name}: {done} attacked by PWWS with WordNet's synonyms")
+        say(f"{name}: {done} attacked by PWWS with WordNet's synonyms")
     report = merge([reports[name] for name in jobs])
     report.save(out / "report.json")
     page = report.save(out / "report.html")
     for run in runs.values():
         save_model_card(run.folder, run.record, report)
-    stage.console.print(_table(report))
-    stage.console.print(sentence(report), markup=False, soft_wrap=True)
-    stage.console.print(f"Report: {page.resolve().as_uri()}", markup=False, soft_wrap=True)
+    console.print(_table(report))
+    console.print(sentence(report), markup=False, soft_wrap=True)
+    console.print(f"Report: {page.resolve().as_uri()}", markup=False, soft_wrap=True)
     models = " ".join(str(out / name) for name in ("plain", "hardened"))
-    stage.console.print(f"Break a sentence of your own: unshaken play {models}", markup=False, soft_wrap=True)
-
-
-class _Stages:
-    """One line per stage, with the time since the start, on a terminal and off it."""
-
-    def __init__(self, console: Any) -> None:
-        self.console, self.start = console, time.perf_counter()
-
-    def say(self, what: str) -> None:
-        self.console.print(
-            f"{time.perf_counter() - self.start:4.0f} s  {what}", markup=False, highlight=False, soft_wrap=True
-        )
+    console.print(f"Break a sentence of your own: unshaken play {models}", markup=False, soft_wrap=True)
 
 
 def _make_room(out: Path) -> None:

@@ -11,7 +11,6 @@ import typer
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
-    from unshaken.connections.quality import GradientQuality
     from unshaken.connections.stability import ResidualCurve
 
 NOISY = 1e-4  # of a logit: rounding of a float32 pass leaves a thousandth of that
@@ -88,8 +87,13 @@ def doctor(
     states = map(str, range(len(growth[0].ratios)))
     grown = [(row.name, *(f"{ratio:.2f}" for ratio in row.ratios)) for row in growth]
     console.print(terminal_table(title, ("connection", *states), grown))
-    console.print(_noise_table(noises))
-    console.print(_gradient_table(qualities))
+    title = "Noise: texts alone and in a batch, largest difference of logits"
+    told = {name: "scores depend on the batch" if size > NOISY else "" for name, size in noises.items()}
+    noisy = [(name, f"{size:.1e}", told[name]) for name, size in noises.items()]
+    console.print(terminal_table(title, ("connection", "difference", ""), noisy, left=("",)))
+    title = "Gradients, Anderson 3: cosine\nwith a converged backward solve"
+    cosines = [(row.mode, f"{row.weights:.2f}", f"{row.words:.2f}") for row in qualities]
+    console.print(terminal_table(title, ("mode", "weights", "words"), cosines))
     costs = [(f"descent T={n}", str(n + 2), str(n), f"{2 * n + 2}x", f"{n + 1}x") for n in (1, 5, 10, 15)]
     costs += [(f"Anderson {n}, implicit", str(n + 1), "0", f"{n + 1}x", "") for n in (1, 2, 3, 5)]
     headings = ("solver", "evaluations", "VJPs", "inference", "the paper's count")
@@ -114,26 +118,6 @@ def _load(name: str) -> tuple[Any, Any]:
 
     source = resolve_model(name)
     return load(CLASSIFIER, source, new_head=True).float(), load("AutoTokenizer", source)
-
-
-def _noise_table(noises: dict[str, float]) -> Any:
-    """Largest difference of a logit, each text alone against all in one batch, and whether it is more than rounding."""
-    from unshaken.console import terminal_table
-
-    title = "Noise: texts alone and in a batch, largest difference of logits"
-    rows = [
-        (name, f"{size:.1e}", "scores depend on the batch" if size > NOISY else "") for name, size in noises.items()
-    ]
-    return terminal_table(title, ("connection", "difference", ""), rows, left=("",))
-
-
-def _gradient_table(qualities: list[GradientQuality]) -> Any:
-    """Cosines with a converged backward solve."""
-    from unshaken.console import terminal_table
-
-    title = "Gradients, Anderson 3: cosine\nwith a converged backward solve"
-    rows = [(row.mode, f"{row.weights:.2f}", f"{row.words:.2f}") for row in qualities]
-    return terminal_table(title, ("mode", "weights", "words"), rows)
 
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float], rightmost: dict[str, float]) -> Any:

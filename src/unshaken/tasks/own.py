@@ -186,12 +186,9 @@ def describe(source: Source, columns: ColumnNames, *, name: str) -> Task:
 
 def _guess_texts(fields: Iterable[str], source: str) -> tuple[str, ...]:
     lowered = {name.lower(): name for name in fields}
-    for pair in TEXT_PAIRS:
-        if all(name in lowered for name in pair):
-            return tuple(lowered[name] for name in pair)
-    for name in TEXT_COLUMNS:
-        if name in lowered:
-            return (lowered[name],)
+    for names in (*TEXT_PAIRS, *((name,) for name in TEXT_COLUMNS)):
+        if all(name in lowered for name in names):
+            return tuple(lowered[name] for name in names)
     others = [name for key, name in lowered.items() if key not in LABEL_COLUMNS]
     if len(lowered) == 2 and len(others) == 1:  # the other is the label
         return (others[0],)
