@@ -22,12 +22,14 @@ demo: $(VENV)/.done-demo,report
 docs: $(VENV)/.done-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+# The tests of a file share what they build, so one process runs them all; what is compiled serves the next run, too.
+TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS)
 test: $(VENV)/.done-test
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu and not full"
+	$(TEST) --dist loadfile -m "not slow and not gpu and not full"
 
 # The long ones: whole commands that are started, killed and waited for, the demo, memory over thousands of texts.
 test-full: $(VENV)/.done-test
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) -m "full and not slow and not gpu"
+	$(TEST) -m "full and not slow and not gpu"
 
 # What half precision and solvers do where the processor has neither bf16 nor wide vectors.
 test-plain-kernels: $(VENV)/.done-test

@@ -36,8 +36,8 @@ def solvers() -> list[Any]:
         Anderson(steps=20, window=4, damping=0.7),
         Broyden(steps=16),
         NewtonKrylov(steps=4, krylov=5),
-        GradientDescent(steps=800, rate=0.2),
-        GradientDescent(steps=800, rate=0.2, safeguard="polyak"),
+        GradientDescent(steps=250, rate=0.2),
+        GradientDescent(steps=250, rate=0.2, safeguard="polyak"),
     ]
 
 

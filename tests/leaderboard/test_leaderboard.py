@@ -208,7 +208,7 @@ def test_the_full_suite_runs_every_attack(victims: list[Victim], examples: Examp
 def more(victims: list[Victim]) -> Examples:
     """Texts of which each model holds some and loses others."""
     others = ("it is the end of the long film .", "the end of the plot", "a long and bad end", "not the film , the end")
-    return labelled(victims[0], [*TEXTS, *others, *MORE])
+    return labelled(victims[0], [*TEXTS, *others, *MORE[:2]])
 
 
 @pytest.fixture(scope="module")
@@ -302,8 +302,9 @@ def test_both_kinds_of_entries_stand_and_lies_of_both_kinds_are_refused(
 ) -> None:
     entry = replace(spared[0], models=spared[0].models[:1])
     earlier = replace(entry, models=(whole[0],), left=())
-    for honest, mark in ((entry, "?"), (earlier, "?"), (entry, "1")):
+    for honest in (entry, earlier):
         assert verify(honest, victims, more, WORD_LIST, public=victims, count=len(more)).refused == ()
+    for honest, mark in ((entry, "?"), (earlier, "?"), (entry, "1")):
         (model,) = honest.models
         # What an attack broke is said not to have been tried, or to have held.
         better = {name: marks.replace("0", mark) for name, marks in model.held.items()}

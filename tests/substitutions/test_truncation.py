@@ -116,7 +116,7 @@ def test_two_long_texts_are_cut_and_the_longer_one_keeps_the_odd_token(name, len
 def test_both_long_texts_of_a_pair_are_cut(name, more, monkeypatch) -> None:
     monkeypatch.setattr(truncation, "PART", 50)
     # Not longer: of the whole texts, for comparison, the library keeps every pair of overflowing parts in memory.
-    texts = ("good film " * (150 + more), "good film " * (151 - more))
+    texts = ("good film " * (100 + more), "good film " * (101 - more))
     columns = cut_columns(TOKENIZERS[name], [texts], LENGTH)
     assert all(len(column[0]) < 750 for column in columns)
     assert ids(TOKENIZERS[name], columns) == ids(TOKENIZERS[name], [[text] for text in texts])
