@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any
 
 import torch
+from accelerate.utils import recursively_apply
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -153,7 +154,7 @@ class ConnectedLayer(nn.Module):
                 # Tensors made in inference mode cannot enter a graph; copies made outside of it can.
                 stack.enter_context(torch.inference_mode(False))
                 stack.enter_context(torch.no_grad())
-                hidden_states, args, kwargs = _copy_inference_tensors((hidden_states, args, kwargs))
+                hidden_states, args, kwargs = recursively_apply(_without_inference, (hidden_states, args, kwargs))
             if connection.differentiates_twice and torch.is_grad_enabled():
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only kernel with a second derivative
             # Layers run in the caller's precision, the solver's sums and small systems in that of its iterates.
@@ -281,11 +282,5 @@ def see_decoded_tokens(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, An
             layer.decoded_tokens = mask
 
 
-def _copy_inference_tensors(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone() if value.is_inference() else value
-    if isinstance(value, tuple | list):
-        return type(value)(_copy_inference_tensors(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _copy_inference_tensors(item) for key, item in value.items()}
-    return value
+def _without_inference(tensor: Tensor) -> Tensor:
+    return tensor.clone() if tensor.is_inference() else tensor

@@ -51,17 +51,6 @@ def _named(path: Path | str) -> Iterator[None]:
         raise UnshakenError(f"{path}: not a state file ({error})") from error
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """The same tree with every tensor replaced."""
-    if isinstance(tree, Tensor):
-        return function(tree)
-    if isinstance(tree, dict):
-        return {key: map_tensors(function, value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(map_tensors(function, item) for item in tree)
-    return tree
-
-
 def _take_apart(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree

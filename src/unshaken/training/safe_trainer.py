@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import recursively_apply
 from torch import nn
 from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
@@ -17,7 +18,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from unshaken.defences.shards import like, whole
 from unshaken.errors import UnshakenError
 from unshaken.training import checkpoints
-from unshaken.training.nested_state import load_state, load_tensors, map_tensors, save_state
+from unshaken.training.nested_state import load_state, load_tensors, save_state
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class SafeTrainer(Trainer):
         """What a checkpoint holds beside weights: the optimizer's state, once, and each process's own."""
         scaler = getattr(self.accelerator, "scaler", None)
         state = {
-            "optimizer": map_tensors(whole, self.optimizer.state_dict()),
+            "optimizer": recursively_apply(whole, self.optimizer.state_dict()),
             "scheduler": self.lr_scheduler.state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
         }
