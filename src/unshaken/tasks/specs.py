@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from unshaken.tasks.task import Hub, Task
+from typing import Any
+
+from unshaken.tasks.task import SPLITS, Hub, Task
 
 NLI = ("entailment", "neutral", "contradiction")
 ENTAILMENT = ("entailment", "not_entailment")
@@ -13,78 +15,47 @@ def _glue_hub(config: str, validation: str = "validation", test: str = "test") -
     return Hub(path="nyu-mll/glue", config=config, splits={"train": "train", "validation": validation, "test": test})
 
 
-def _train(*more: str) -> tuple[str, ...]:
-    return ("train.tsv", "train.jsonl", *more, "train_subset.jsonl")
-
-
 def _files(dev: tuple[str, ...] = _DEV, test: str = "test", *train: str) -> dict[str, tuple[str, ...]]:
-    return {"train": _train(*train), "validation": dev, "test": (f"{test}.tsv", f"{test}.jsonl")}
+    learnt = ("train.tsv", "train.jsonl", *train, "train_subset.jsonl")
+    return {"train": learnt, "validation": dev, "test": (f"{test}.tsv", f"{test}.jsonl")}
 
 
-def _mnli(name: str, title: str, kind: str, sizes: dict[str, int]) -> Task:
-    return Task(
-        name=name,
-        title=title,
-        columns=("premise", "hypothesis"),
-        label_names=NLI,
-        aliases={"premise": ("sentence1",), "hypothesis": ("sentence2",), "label": ("gold_label",)},
-        folders=("glue/MNLI", "MNLI", "mnli", "."),
-        files=_files((f"dev_{kind}.tsv", f"dev_{kind}.jsonl"), f"test_{kind}"),
-        sizes=sizes,
-        hub=_glue_hub("mnli", f"validation_{kind}", f"test_{kind}"),
-        hidden_test=True,
-    )
+def _glue(
+    name: str, title: str, columns: tuple[str, ...], labels: tuple[str, ...], sizes: tuple[int, int, int], **more: Any
+) -> Task:
+    """A row of GLUE, whose test labels are hidden; `more` is what it has of its own."""
+    usual = {"folders": (f"glue/{title}", title, name, "."), "files": _files(), "hub": _glue_hub(name)}
+    counts = dict(zip(SPLITS, sizes, strict=True))
+    fixed: dict[str, Any] = {"columns": columns, "label_names": labels, "sizes": counts, "hidden_test": True}
+    return Task(name=name, title=title, **fixed, **{**usual, **more})
+
+
+def _mnli(name: str, title: str, kind: str, sizes: tuple[int, int, int]) -> Task:
+    own: dict[str, Any] = {
+        "aliases": {"premise": ("sentence1",), "hypothesis": ("sentence2",), "label": ("gold_label",)},
+        "folders": ("glue/MNLI", "MNLI", "mnli", "."),
+        "files": _files((f"dev_{kind}.tsv", f"dev_{kind}.jsonl"), f"test_{kind}"),
+        "hub": _glue_hub("mnli", f"validation_{kind}", f"test_{kind}"),
+    }
+    return _glue(name, title, ("premise", "hypothesis"), NLI, sizes, **own)
 
 
 _GLUE = (
-    Task(
-        name="sst2",
-        title="SST-2",
-        columns=("sentence",),
-        label_names=("negative", "positive"),
-        folders=("glue/SST-2", "SST-2", "sst2", "."),
-        files=_files(),
-        sizes={"train": 67_349, "validation": 872, "test": 1_821},
-        hub=_glue_hub("sst2"),
-        hidden_test=True,
-    ),
-    Task(
-        name="qqp",
-        title="QQP",
-        columns=("question1", "question2"),
-        label_names=("not_duplicate", "duplicate"),
+    _glue("sst2", "SST-2", ("sentence",), ("negative", "positive"), (67_349, 872, 1_821)),
+    _glue(
+        "qqp",
+        "QQP",
+        ("question1", "question2"),
+        ("not_duplicate", "duplicate"),
+        (363_846, 40_430, 390_965),
         metric="accuracy_and_f1",
         aliases={"label": ("is_duplicate",)},
-        folders=("glue/QQP", "QQP", "qqp", "."),
         files=_files(_DEV, "test", "train_subset_noleak.jsonl"),  # the copy without leaked pairs, where there is one
-        sizes={"train": 363_846, "validation": 40_430, "test": 390_965},
-        hub=_glue_hub("qqp"),
-        hidden_test=True,
     ),
-    Task(
-        name="qnli",
-        title="QNLI",
-        columns=("question", "sentence"),
-        label_names=ENTAILMENT,
-        folders=("glue/QNLI", "QNLI", "qnli", "."),
-        files=_files(),
-        sizes={"train": 104_743, "validation": 5_463, "test": 5_463},
-        hub=_glue_hub("qnli"),
-        hidden_test=True,
-    ),
-    _mnli("mnli", "MNLI-m", "matched", {"train": 392_702, "validation": 9_815, "test": 9_796}),
-    _mnli("mnli-mm", "MNLI-mm", "mismatched", {"train": 392_702, "validation": 9_832, "test": 9_847}),
-    Task(
-        name="rte",
-        title="RTE",
-        columns=("sentence1", "sentence2"),
-        label_names=ENTAILMENT,
-        folders=("glue/RTE", "RTE", "rte", "."),
-        files=_files(),
-        sizes={"train": 2_490, "validation": 277, "test": 3_000},
-        hub=_glue_hub("rte"),
-        hidden_test=True,
-    ),
+    _glue("qnli", "QNLI", ("question", "sentence"), ENTAILMENT, (104_743, 5_463, 5_463)),
+    _mnli("mnli", "MNLI-m", "matched", (392_702, 9_815, 9_796)),
+    _mnli("mnli-mm", "MNLI-mm", "mismatched", (392_702, 9_832, 9_847)),
+    _glue("rte", "RTE", ("sentence1", "sentence2"), ENTAILMENT, (2_490, 277, 3_000)),
 )
 
 
