@@ -396,7 +396,7 @@ def filled(text: str) -> str:
         return f"<!-- {name} -->\n\n{TABLES[name]()}\n\n<!-- /{name} -->"
 
     def fill_number(match: re.Match[str]) -> str:
-        where = [part.strip() for part in match.group(1).split("|")]
+        where = [part.strip() for part in match.group(1).split(" | ")]  # "I(S;T|Y)" is one name
         return f"<!--n {match.group(1)}-->{results.number(*where)}<!--/n-->"
 
     text = re.sub(r"<!-- ([a-z0-9-]+) -->\n.*?<!-- /\1 -->", fill, text, flags=re.DOTALL)
