@@ -28,7 +28,6 @@ def parse_json(text: str | bytes, where: str, *, finite: bool = True) -> Any:
     """The value of a JSON text. What Python's parser lets through or breaks on is refused as well.
 
     Args:
-        text: JSON.
         where: What the text is called in errors.
         finite: Refuse NaN, Infinity and numbers too large for a float: JSON has none, and they cannot be written back.
     """

@@ -12,25 +12,14 @@ def conclude(
     space: Space,
     outcome: Outcome,
     *,
-    row: np.ndarray | None,
-    before: np.ndarray,
-    after: np.ndarray,
-    queries: int,
-    rows: int,
-    seconds: float,
+    row: np.ndarray | None,  # the text that succeeded, as choices
+    before: np.ndarray,  # log-probabilities of the text as it is (classes,)
+    after: np.ndarray,  # those of `row`, or of the text that came closest (classes,)
+    queries: int,  # texts the search asked about
+    rows: int,  # texts that the model saw
+    seconds: float,  # from the first question to the result
 ) -> AttackResult:
-    """The result of an example that was searched.
-
-    Args:
-        space: The example.
-        outcome: How it ended.
-        row: The text that succeeded, as choices.
-        before: Log-probabilities of the text as it is. (classes,)
-        after: Those of `row`, or of the text that came closest. (classes,)
-        queries: Texts the search asked about.
-        rows: Texts that the model saw.
-        seconds: From the first question to the result.
-    """
+    """The result of an example that was searched."""
     example = space.example
     return AttackResult(
         example_id=example.id,

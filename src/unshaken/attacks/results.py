@@ -291,7 +291,7 @@ def say_if_torn(path: Path, results: int, good: int) -> None:
 
 def result_line(value: dict[str, Any]) -> str:
     """A line of a results file: it ends in a check, so that a bit that turns later is no other result."""
-    return with_check(json_line(value).removesuffix("\n")) + "\n"
+    return with_check(json.dumps(value, ensure_ascii=True, allow_nan=False)) + "\n"
 
 
 def json_line(value: dict[str, Any]) -> str:

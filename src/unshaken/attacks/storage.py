@@ -27,7 +27,6 @@ class ResultsFile:
         path: Where the results of all examples end up. A share of them is written to a part beside it.
         header: What is run on what; a file with another header is refused.
         resume: Take over what `path` and its parts hold already.
-        shard: The share of this process.
     """
 
     def __init__(self, path: Path | str, header: dict[str, Any], *, resume: bool, shard: Shard) -> None:

@@ -51,12 +51,8 @@ class Comparison:
 def compare(evaluations: Sequence[Evaluation], names: Mapping[str, str], seed: int = 0) -> tuple[Comparison, ...]:
     """Every model against the first one evaluated on the same data, under every condition that both have met.
 
-    A method that shares two or more training seeds with the first method is compared once, over its seeds.
-
-    Args:
-        evaluations: Of any models on any data.
-        names: Model fingerprint to the name it goes by.
-        seed: Of the bootstrap.
+    A method that shares two or more training seeds with the first method is compared once, over its seeds. `names` are
+    by the fingerprints of models, `seed` is that of the bootstrap.
     """
     pairs: list[Comparison] = []
     for methods in by_method(evaluations):

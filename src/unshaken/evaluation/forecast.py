@@ -80,9 +80,7 @@ def forecast(
         sample: Rows in a random order, as `drawn` gives them; no more than needed are used.
         rows: How many the run has.
         blocks: How many evaluations they are: each begins anew.
-        seed: As for `evaluate`.
-        recheck: The same.
-        calibrate: The same.
+        seed, recheck, calibrate: As for `evaluate`.
         views: What is written besides the results, where a run writes more.
     """
 

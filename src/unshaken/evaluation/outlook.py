@@ -40,8 +40,7 @@ def outlook(
     left of it.
 
     Args:
-        recheck: As for `evaluate`.
-        calibrate: The same.
+        recheck, calibrate: As for `evaluate`.
         certify: Whether certificates follow. They are not counted, and the line says so.
         resumed: The folder of a run that goes on; what it holds is not asked again.
     """

@@ -27,7 +27,6 @@ def render(template: str, *, title: str, script: str | None = None, **values: An
 
     Args:
         template: Its path inside the package; it extends `pages/base.html`.
-        title: Of the window.
         script: Path of the one script that may run; a page without one runs none.
         values: What the template names.
     """

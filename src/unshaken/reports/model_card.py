@@ -30,7 +30,6 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
     """The card as Markdown with the hub's metadata on top.
 
     Args:
-        record: How the model was trained.
         report: Its evaluation, where there is one; with several models, those of this record count.
         name: Title of the card; the method if None.
     """

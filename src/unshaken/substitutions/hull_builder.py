@@ -67,7 +67,6 @@ class HullBuilder:
     """Makes the `Hull` of a batch of texts. Each text is aligned once and remembered.
 
     Args:
-        substitutions: Where the candidates come from.
         tokenizer: A fast tokenizer, the one behind the model's inputs.
         max_length: Truncation length of those inputs.
         pieces: "mean", "single" or "same", see the rule above.

@@ -59,7 +59,6 @@ class HullMixer:
         """While open, every forward sees the mixtures with these weights (words, slots).
 
         Args:
-            hull: The tokens to replace.
             weights: Mixing weights; gradients flow through them.
             first_row: Where the hull's rows begin in a batch that holds other rows before them.
             fixed: Where embeddings are kept, without gradient, from the first forward for the next ones. Where it is
@@ -178,8 +177,6 @@ class HullSearch:
 
         Args:
             model: The model whose embeddings are replaced; its mode (dropout) is the caller's choice.
-            hull: The tokens that may change.
-            start: First mixing logits.
             logits: Runs the model on the batch the hull was made for.
             gain: What to maximise, per example: (batch, classes) -> (batch,). It is summed, so that examples do not
                 share their budget.

@@ -21,9 +21,7 @@ LONGEST = 512  # tokens; some tokenizers state no limit at all
 def load_pretrained(kind: str, name: str) -> tuple[Any, Any]:
     """(model, tokenizer) of a hub name or a folder, in evaluation mode, on the GPU where there is one.
 
-    Args:
-        kind: The name of a transformers auto class, such as "AutoModelForCausalLM".
-        name: Hub name or folder.
+    `kind` is the name of a transformers auto class, such as "AutoModelForCausalLM".
     """
     tokenizer, model = load("AutoTokenizer", name), load(kind, name)
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer

@@ -37,8 +37,6 @@ def build_examples(
     """The examples of one split.
 
     Args:
-        records: Rows of the split.
-        task: Says what the columns and labels are.
         split: Gives the name and the ids: "train" -> "sst2/train" and "train/0", "train/1", ...
         source: The file or hub path, for error messages.
         strict: Refuse empty texts. A user's file is checked; published sets are taken as they are (QQP has one).

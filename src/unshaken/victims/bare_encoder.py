@@ -22,11 +22,9 @@ LAYERS = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "Ele
 
 
 class BareEncoder:
-    """Replaces the forward of a model's encoder while it is open.
+    """Replaces the forward of a model's encoder, which has layers and nothing beside them, while it is open.
 
-    Args:
-        encoder: Has the layers, and nothing beside them.
-        first_token: The last layer is read at the first token only.
+    With `first_token` the last layer is read at the first token only.
     """
 
     def __init__(self, encoder: nn.Module, first_token: bool = True) -> None:

@@ -82,7 +82,6 @@ class Victim(ABC):
         """The same for many texts, each as if it were alone. (n, classes)
 
         Args:
-            texts: The texts.
             close: Which answers are so near to another outcome that rounding might decide: (n, classes) -> (n,). Those
                 texts are asked about truly alone where the others are not.
         """

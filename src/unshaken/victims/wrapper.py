@@ -8,9 +8,7 @@ from unshaken.victims.base import Victim
 class Wrapper(Victim):
     """What a victim is to reports and attacks, it stays inside another one, until that says otherwise.
 
-    Args:
-        victim: Who is asked.
-        name: How reports call both together; as the victim itself if None.
+    `name` is how reports call both together; as the victim itself if None.
     """
 
     def __init__(self, victim: Victim, name: str | None = None) -> None:

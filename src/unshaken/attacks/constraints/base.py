@@ -116,7 +116,6 @@ class Constraint(ABC):
         """The same for rows of many examples that are searched together: optional, for speed.
 
         Args:
-            cohort: The examples.
             owner: The example of each row. (n,)
             rows: Candidates as choices; each changes some word. (n, places)
             previous: The rows they were made from. (n, places)

@@ -32,12 +32,7 @@ class Compared(NamedTuple):
 
 
 class ManySimilarities:
-    """What `SentenceSimilarity` says of rows of many examples.
-
-    Args:
-        measure: The constraint.
-        cohort: The examples.
-    """
+    """What `SentenceSimilarity` says of rows of many examples."""
 
     def __init__(self, measure: SentenceSimilarity, cohort: Together) -> None:
         self.measure, self.cohort = measure, cohort
