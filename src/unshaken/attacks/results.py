@@ -294,10 +294,6 @@ def result_line(value: dict[str, Any]) -> str:
     return with_check(json.dumps(value, ensure_ascii=True, allow_nan=False)) + "\n"
 
 
-def json_line(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=True, allow_nan=False) + "\n"
-
-
 def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else math.nan
 

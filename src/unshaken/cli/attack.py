@@ -161,16 +161,12 @@ def _on_ray(
 
 
 def _save_views(report: Report, out: Path) -> Path:
-    write_tables(report, out)
-    return report.save(out / "report.html")
-
-
-def write_tables(report: Report, out: Path) -> None:
-    """One CSV for each set of examples and attack."""
+    """One CSV for each set of examples and attack, and the page."""
     for evaluation in report.evaluations:
         names = file_names([run.attack for run in evaluation.attacks])
         for name, run in zip(names, evaluation.attacks, strict=True):
             run.counts.to_csv(out / f"{evaluation.data.name.replace('/', '-')}.{name}.csv")
+    return report.save(out / "report.html")
 
 
 def file_names(names: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,6 @@ def augment(
     options.require_files(str(file))
     from unshaken.attacks.augmenting import augment as copies_of
     from unshaken.attacks.constraints import CONSTRAINTS
-    from unshaken.attacks.results import json_line
     from unshaken.console import Console
     from unshaken.files import atomic_writer
     from unshaken.names import from_spec
@@ -49,15 +49,16 @@ def augment(
     written = 0
     with atomic_writer(out) as stream:
         if keep:
-            stream.writelines(json_line(_record(row, examples)) for row in examples)
+            stream.writelines(_line(row, examples) for row in examples)
         for row in copies_of(examples, chosen, copies=copies, share=share, constraints=constraints, seed=seed):
-            stream.write(json_line(_record(row, examples)))
+            stream.write(_line(row, examples))
             written += 1
     Console().print(f"{written} copies of {len(examples)} texts: {out}", markup=False)
 
 
-def _record(row: Example, examples: Examples) -> dict[str, Any]:
+def _line(row: Example, examples: Examples) -> str:
     """A row as the file had it, so that every command reads it back; a copy says what it was made from."""
     label = examples.label_names[int(row.label)] if examples.label_names else row.label
     record: dict[str, Any] = {"id": row.id, **dict(zip(examples.columns, row.texts, strict=True)), "label": label}
-    return record if row.original is None else {**record, "original": list(row.original)}
+    record |= {} if row.original is None else {"original": list(row.original)}
+    return json.dumps(record, allow_nan=False) + "\n"

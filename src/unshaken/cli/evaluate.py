@@ -14,7 +14,6 @@ from unshaken.errors import UnshakenError
 if TYPE_CHECKING:
     from unshaken.attacks.base import Attack
     from unshaken.certificates import Certificate
-    from unshaken.evaluation import Report
     from unshaken.substitutions import Substitutions
 
 
@@ -89,7 +88,7 @@ def evaluate(
             task,
             attacks,
             out,
-            _save_page,
+            lambda report, folder: report.save(folder / "report.html"),
             names=names,
             data=data,
             count=count,
@@ -108,10 +107,6 @@ def evaluate(
     console = Console()
     console.print(report)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
-
-
-def _save_page(report: Report, out: Path) -> Path:
-    return report.save(out / "report.html")
 
 
 def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
