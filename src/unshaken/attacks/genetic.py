@@ -107,7 +107,8 @@ class Genetic(Breeding):
             )
 
     def positions(self, space: Space, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return rng.integers(len(space), size=len(rows))
+        # By the same call as all else that is drawn, so that `search_many` draws once a generation.
+        return np.asarray((rng.random(len(rows)) * len(space)).astype(np.int64))
 
     def weights(self, values: np.ndarray) -> np.ndarray:
         return self.goal.chance(values, self.scoring) + self.floor
@@ -117,8 +118,10 @@ class Genetic(Breeding):
         if not len(active):
             return
         first = cohort.clean_rows(active)[:, None].expand(-1, self.population, -1)  # (active, population, places)
-        rows, values = self._perturb_many(cohort, active, first, streams)
+        draws = self._draws(cohort, active, streams, self.population, 0)
+        rows, values = self._perturb_many(cohort, active, first, draws)
         yield
+        children = self.population - 1
         for _ in range(self.generations):
             kept = cohort.alive[active].nonzero()[:, 0]  # numbers: each mask of booleans would wait for the device
             active, rows, values = active[kept], rows[kept], values[kept]
@@ -129,36 +132,34 @@ class Genetic(Breeding):
             elite, elite_values = rows[each, best], values[each, best]
             weights = cohort.goal.chance(values) + self.floor
             shares = (weights / weights.sum(1, keepdim=True)).cumsum(1)
-            draws, from_first = self._draws(cohort, active, streams)
-            parents = torch.searchsorted(shares / shares[:, -1:], draws, right=True)  # (active, 2 * children)
-            parents = parents.view(len(active), -1, 2).clamp_max(self.population - 1)
+            draws = self._draws(cohort, active, streams, 3 * children, children)  # in the order of `search`
+            parents = torch.searchsorted(shares / shares[:, -1:], draws[:, : 2 * children].contiguous(), right=True)
+            parents = parents.view(len(active), children, 2).clamp_max(self.population - 1)
             mother, father = rows[each[:, None], parents[..., 0]], rows[each[:, None], parents[..., 1]]
-            rows, values = self._perturb_many(cohort, active, mother.where(from_first, father), streams)
+            child = torch.arange(children, device=cohort.device)
+            places = cohort.places[active, None]
+            word = torch.arange(cohort.width, device=cohort.device)  # each child draws for as many as there are
+            at = 2 * children + child[:, None] * places[..., None] + word  # (active, children, places)
+            from_first = draws.gather(1, at.clamp_max(draws.shape[1] - 1).flatten(1)).view_as(at) < 0.5
+            swapped = draws.gather(1, 2 * children + children * places + child)
+            rows, values = self._perturb_many(cohort, active, mother.where(from_first, father), swapped)
             rows = torch.cat([elite[:, None], rows], 1)
             values = torch.cat([elite_values[:, None], values], 1)
             yield
 
-    def _draws(self, cohort: Cohort, active: Tensor, streams: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
-        """What each example draws for its parents, and which words come from the first; in the order of `search`."""
-        children = self.population - 1
-        drawn = np.ones((len(active), children * (2 + cohort.width)))
+    def _draws(
+        self, cohort: Cohort, active: Tensor, streams: Sequence[np.random.Generator], count: int, per_place: int
+    ) -> Tensor:
+        """What each example draws: `count` numbers, and more for each of its places. (active, most)"""
+        drawn = np.ones((len(active), count + per_place * cohort.width))
         for row, number in enumerate(active.tolist()):
-            streams[number].random(out=drawn[row, : children * (2 + len(cohort.spaces[number]))])
-        numbers = torch.from_numpy(drawn).to(cohort.device)
-        uniform, words = numbers[:, : 2 * children], numbers[:, 2 * children :]
-        places = cohort.places[active, None, None]  # each child draws for as many words as there are
-        each = torch.arange(children, device=cohort.device)[:, None] * places
-        at = each + torch.arange(cohort.width, device=cohort.device)  # (active, children, places)
-        from_first = words.gather(1, at.clamp_max(words.shape[1] - 1).flatten(1)).view_as(at) < 0.5
-        return uniform.contiguous(), from_first
+            streams[number].random(out=drawn[row, : count + per_place * len(cohort.spaces[number])])
+        return torch.from_numpy(drawn).to(cohort.device)
 
-    def _perturb_many(
-        self, cohort: Cohort, active: Tensor, rows: Tensor, streams: Sequence[np.random.Generator]
-    ) -> tuple[Tensor, Tensor]:
+    def _perturb_many(self, cohort: Cohort, active: Tensor, rows: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
         """As `_perturb`, for the rows of every example. (active, rows, places) -> the same, and (active, rows)"""
         count = rows.shape[1]
-        drawn = [streams[number].integers(len(cohort.spaces[number]), size=count) for number in active.tolist()]
-        place = torch.from_numpy(np.concatenate(drawn)).to(cohort.device)
+        place = (draws * cohort.places[active, None]).long().flatten()
         member = active.repeat_interleave(count)
         counts = cohort.sizes[member, place]
         total = int(counts.sum())

@@ -82,9 +82,11 @@ class Spaces:
         Constraints on words judge it as a substitute of the first.
         """
         made = self.attack.merged(stretches)
+        if not any(made):
+            yield from made
+            return
         at_first = [[own.get(at, []) for at in range(len(words))] for words, own in zip(stretches, made, strict=True)]
-        if any(made):
-            at_first = restrict(self.attack.constraints, stretches, at_first, [column for _, column in places])
+        at_first = restrict(self.attack.constraints, stretches, at_first, [column for _, column in places])
         for words, (row, column), choices in zip(stretches, places, at_first, strict=True):
             found = {at: merged for at, merged in enumerate(choices) if merged}
             allowed: set[int] = set()
@@ -114,12 +116,14 @@ class Spaces:
         for column, of_column in enumerate(words):
             choices, pairs = found.get((row, column), ((), {}))
             for position, substitutes in enumerate(choices):
-                goes, together = position - 1 in pairs, pairs.get(position, ())
-                if not substitutes and not together and not goes:
+                if not substitutes and not pairs:
                     continue
                 surface = of_column.surfaces[position]
-                joint = dict.fromkeys(match_case(surface, word) for word in together)
-                written = (*self._written(surface, substitutes), *joint, *([""] if goes else ()))
+                written = self._written(surface, substitutes)
+                joint: dict[str, None] = {}
+                if pairs:
+                    joint = dict.fromkeys(match_case(surface, word) for word in pairs.get(position, ()))
+                    written = (*written, *joint, *([""] if position - 1 in pairs else ()))
                 if len(written) > 1:
                     places.append((column, position))
                     forms.append(written)
