@@ -162,21 +162,28 @@ def attacks_int8() -> str:
 
 
 def attacks_gpu() -> str:
-    """The engine beside the model alone, in one run."""
+    """The engine beside the model alone, in one run; and its share in another, on a machine with a faster processor."""
     about, *found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
+    faster = {row["attack"]: row for row in lines(HERE / "benchmarks" / "gpu" / "attacks-faster-host.jsonl")[1:][::-1]}
     rows = [
         [
             row["attack"],
             str(row["examples"]),
             number(row["rows_per_s"], 0),
             number(row["forward_only_rows_per_s"], 0) if "forward_only_rows_per_s" in row else "",
-            f"{row['share_of_forward_only']:.0%}" if "share_of_forward_only" in row else "",
+            *(percent(of, "share_of_forward_only") for of in (row, faster.get(row["attack"], {}))),
+            percent(row, "share_of_all_passes") if row.get("encoder_only_s") else "",
             number(row["wall_s"], 2),
         ]
         for row in found
         if "wall_s" in row
     ]
-    return caption(about) + grid(["attack", "examples", "rows/s", "model alone, rows/s", "share", "seconds"], rows)
+    shares = ["share", "on a faster host", "with its encoder's passes"]
+    return caption(about) + grid(["attack", "examples", "rows/s", "model alone, rows/s", *shares, "seconds"], rows)
+
+
+def percent(row: dict[str, Any], key: str) -> str:
+    return f"{row[key]:.0%}" if key in row else ""
 
 
 def attacks_compared() -> str:
