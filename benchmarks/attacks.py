@@ -1,7 +1,7 @@
 """How fast the attacks are, against TextAttack on the CPU and against the model alone on a GPU.
 
     python benchmarks/attacks.py cpu --data DIR [--peer-python PYTHON --peer-script textattack_bench.py --wheel W]
-    python benchmarks/attacks.py gpu --data DIR [--model ENCODER...] [--attack NAME...] [--compare] [--profile]
+    python benchmarks/attacks.py gpu --data DIR [--model ENCODER...] [--attack NAME...] [--compare] [--processes 3]
     python benchmarks/attacks.py suite --data DIR [--suite mini|full] [-n 24] [--device cpu]
     python benchmarks/attacks.py int8
 
@@ -198,12 +198,58 @@ def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
         for name in arguments.attack:
             reviews = name.endswith("-imdb")
             if reviews not in victims:
-                sentences = engine_speed.sentences_of(arguments.data, name)
-                dtype = getattr(torch, arguments.dtype)
-                victim = victim_with_head(model, sentences, device=arguments.device, dtype=dtype)
-                count = arguments.n_imdb if reviews else arguments.n
-                victims[reviews] = (victim, right_examples(victim, sentences, count))
-            yield from engine_speed.run(name, words, *victims[reviews], arguments, measure)
+                victims[reviews] = of_gpu(model, name, arguments)
+            rates = {}
+            for row in engine_speed.run(name, words, *victims[reviews], arguments, measure):
+                rates.update(row)
+                yield row
+            if arguments.processes > 1 and "forward_only_rows_per_s" in rates:
+                yield side_by_side(name, model, arguments, rates["forward_only_rows_per_s"])
+
+
+def of_gpu(model: Path | str, name: str, arguments: argparse.Namespace) -> tuple[ModelVictim, Examples]:
+    """The victim of an attack, and what it has right."""
+    sentences = engine_speed.sentences_of(arguments.data, name)
+    dtype = getattr(torch, arguments.dtype)
+    victim = victim_with_head(model, sentences, device=arguments.device, dtype=dtype)
+    count = arguments.n_imdb if name.endswith("-imdb") else arguments.n
+    return victim, right_examples(victim, sentences, count)
+
+
+def side_by_side(
+    name: str, model: Path | str, arguments: argparse.Namespace, forward_only_rows_per_s: float
+) -> dict[str, Any]:
+    """Several processes on one device, as a launcher starts them for a long run; each attacks as many examples."""
+    context = torch.multiprocessing.get_context("spawn")
+    barrier, told = context.Barrier(arguments.processes), context.SimpleQueue()
+    given = (name, model, arguments, barrier, told)
+    torch.multiprocessing.spawn(one_of_them, given, nprocs=arguments.processes)  # one that fails ends them all
+    rounds: dict[int, list[tuple[float, float, int]]] = {}
+    for _ in range(arguments.processes * engine_speed.REPEATS):
+        number, *spans = told.get()
+        rounds.setdefault(number, []).append(tuple(spans))
+    rates = [
+        sum(rows for _, _, rows in own) / (max(end for _, end, _ in own) - min(start for start, _, _ in own))
+        for own in rounds.values()
+    ]
+    return {
+        "attack": name,
+        "processes": arguments.processes,
+        "share_by_processes": max(rates) / forward_only_rows_per_s,
+        "rows_per_s_by_processes": max(rates),
+    }
+
+
+def one_of_them(rank: int, name: str, model: str, arguments: argparse.Namespace, barrier: Any, told: Any) -> None:
+    words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
+    victim, examples = of_gpu(model, name, arguments)
+    attack = engine_speed.made(name, words, victim, arguments)
+    attack(victim, examples, in_flight=arguments.in_flight)  # warm-up
+    for number in range(engine_speed.REPEATS):
+        barrier.wait()
+        start = time.perf_counter()  # of one clock for all processes
+        results = attack(victim, examples, in_flight=arguments.in_flight)
+        told.put((number, start, time.perf_counter(), sum(row.rows for row in results)))
 
 
 def leaderboard_suite(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
@@ -306,6 +352,7 @@ def main() -> None:
     on_gpu.add_argument("-n", type=int, default=872)
     on_gpu.add_argument("--n-imdb", type=int, default=200)
     on_gpu.add_argument("--in-flight", type=int, default=1024)
+    on_gpu.add_argument("--processes", type=int, default=1, help="also as many processes side by side on the device")
     on_gpu.add_argument("--compare", action="store_true", help="also search each example alone (short attacks)")
     on_gpu.add_argument("--profile", action="store_true", help="also print operators and functions by their time")
     both_ways = modes.add_parser("suite")

@@ -65,6 +65,13 @@ ATTACKS: dict[str, Callable[..., Any]] = {
     "random": Random,
     "textfooler": textfooler,
 }
+
+
+def made(name: str, words: Substitutions, victim: ModelVictim, arguments: argparse.Namespace) -> Any:
+    more = {"encoder": str(arguments.encoder or victim.name)} if name == "textfooler" else {}
+    return ATTACKS[name](substitutions=words, **more)
+
+
 BARS = ("pwws", "genetic", "textfooler", "pwws-imdb", "genetic-60x40")
 
 
@@ -78,8 +85,7 @@ def run(
 ) -> Iterator[dict[str, Any]]:
     """All figures of one attack; one that fails is told and leaves the others their turn."""
     try:
-        more = {"encoder": str(arguments.encoder or victim.name)} if name == "textfooler" else {}
-        attack = ATTACKS[name](substitutions=words, **more)
+        attack = made(name, words, victim, arguments)
         about = {"attack": name, "constraints": [found.name for found in attack.constraints]}
         if name in MINUTES:
             attack(victim, examples[:8], in_flight=arguments.in_flight)
