@@ -112,6 +112,7 @@ class Measure:
         examples: How many, by stable ids; all where None.
         group: Only the examples of this group, such as AdvGLUE's level "word".
         substitutions: What the attack may swap; see `Settings`.
+        calibrated: Attack the model at the temperature at which its confidence is right on the validation rows.
     """
 
     what: What = "accuracy"
@@ -120,6 +121,7 @@ class Measure:
     examples: int | None = None
     group: str | None = None
     substitutions: str = COUNTER_FITTED
+    calibrated: bool = False
 
     @property
     def answers(self) -> Measure:
@@ -133,6 +135,8 @@ class Measure:
         parts = [self.on or task, self.attack or "clean"]
         if self.attack and self.substitutions != COUNTER_FITTED:
             parts.append(self.substitutions)
+        if self.attack and self.calibrated:
+            parts.append("calibrated")
         if self.examples is not None:
             parts.append(f"n={self.examples}")
         return " ".join(parts)

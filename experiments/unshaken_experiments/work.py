@@ -297,6 +297,8 @@ def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, workspa
 
 
 def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Measured:
+    from unshaken.victims.calibrated import calibrated
+
     rows = test_rows(measure, run, workspace.data)
     started = time.perf_counter()
     queries = None
@@ -304,9 +306,11 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
         right = victim.log_probabilities(rows.texts).argmax(-1) == rows.labels
         held = "".join("01"[int(value)] for value in right)
     else:
+        validation = training_rows(run.settings, run.seed, workspace.data)[1] if measure.calibrated else None
+        attacked = calibrated(victim, validation) if validation else victim
         attack = attack_of(measure.attack, measure.substitutions, workspace.data)
         path = workspace.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
-        results = attack(victim, rows, out=path, resume=path.exists())
+        results = attack(attacked, rows, out=path, resume=path.exists())
         held = "".join({"failure": "1", "error": "?"}.get(result.outcome, "0") for result in results)
         queries = round(results.queries["mean"], 1) if results.attacked else None
     names = tuple(dict.fromkeys(row.group for row in rows if row.group is not None))

@@ -145,6 +145,8 @@ class Table:
         words = [measure.get("on") or self.settings(method, column)["task"], attack or "clean"]
         if attack and measure.get("substitutions", "counter-fitted") != "counter-fitted":
             words.append(measure["substitutions"])
+        if attack and measure.get("calibrated"):
+            words.append("calibrated")
         return " ".join([*words, *([f"n={min(counts)}"] if counts else [])])
 
     def answers(self, method: str, column: str, seed: int) -> dict[str, Any] | None:

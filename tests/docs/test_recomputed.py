@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -150,12 +151,15 @@ def test_a_fault_of_a_page_is_found(recompute, checkout, fault):
     assert wrong(recompute, checkout, page, "\n".join(faulty or [changed]))
 
 
-def test_a_wrong_page_is_told_by_place_and_ends_in_status_1(recompute, tmp_path, capsys):
+def test_a_wrong_page_is_told_by_place_and_ends_in_status_1(recompute, tmp_path, capsys, monkeypatch):
     (tmp_path / "docs").mkdir()
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     changed = digit(MEAN)(read(RESULTS))
     (tmp_path / RESULTS).write_text(changed, encoding="utf-8")
-    assert recompute.main(["--root", str(tmp_path), RESULTS]) == 1
+    monkeypatch.setattr(sys, "argv", ["recompute.py", "--root", str(tmp_path), RESULTS])
+    with pytest.raises(SystemExit) as ended:  # as a script: what it computes must reach its status
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert ended.value.code == 1
     shown, computed = (re.search(MEAN, text)[0].removeprefix("| ") for text in (changed, read(RESULTS)))
     place = "docs/results.md | im-bert-table-1, MiniLM-L6, 4,000 rows | FreeLB | SST-2"
     assert f"1 wrong\nwrong: {place}: shown {shown}, computed {computed}\n" in capsys.readouterr().out

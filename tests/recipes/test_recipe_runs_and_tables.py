@@ -19,6 +19,7 @@ from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.readers import load as load_reader
 from unshaken.substitutions import segment
 from unshaken.victims import Victim
+from unshaken.victims.calibrated import calibrated
 from unshaken_experiments import (
     Measure,
     Measured,
@@ -193,6 +194,29 @@ def test_runs_are_measured_and_kept(finished: tuple[Workspace, list[Outcome]]) -
         assert read == outcome or json.loads(json.dumps(dataclasses.asdict(read))) == json.loads(
             json.dumps(dataclasses.asdict(outcome))
         )
+
+
+def test_an_attack_on_calibrated_scores_is_kept_beside_the_other(world: Path, tmp_path: Path) -> None:
+    workspace = Workspace(
+        encoders={"tiny": str(world / "encoder")},
+        data=world / "data",
+        out=tmp_path,
+        checkpoints=False,
+        keep_models=True,
+    )
+    jobs = plan([load_recipe(world / "small.toml")], "tiny")
+    run = next(job.run for job in jobs if job.run.settings.connection == "none")
+    outcome = execute(run, [Measure(attack="pwws", examples=6, calibrated=each) for each in (False, True)], workspace)
+    assert outcome.error is None
+    as_it_is, at_temperature = (outcome.measured[f"sst2 pwws {word}n=6"] for word in ("", "calibrated "))
+    assert as_it_is.model == at_temperature.model  # of one training, whatever its scores
+    victim = Victim.from_pretrained(str(workspace.work(run) / "model"), max_length=run.settings.max_length)
+    _, validation = training_rows(run.settings, run.seed, world / "data")
+    headers = [path.read_text().splitlines()[0] for path in (workspace.work(run) / "attacks").glob("*.jsonl")]
+    assert {json.loads(header)["victim"]["fingerprint"] for header in headers} == {
+        victim.fingerprint,
+        calibrated(victim, validation).fingerprint,
+    }
 
 
 def test_an_impossible_run_is_named_and_stops_no_other(finished: tuple[Workspace, list[Outcome]]) -> None:
