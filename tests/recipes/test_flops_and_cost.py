@@ -99,8 +99,8 @@ def test_inference_factors_agree_with_counted_flops() -> None:
     assert solved / plain == pytest.approx(cost_factors(settings, LAYERS)[1], rel=0.1)
 
 
-def step(model: BertForSequenceClassification) -> int:
-    ids = torch.full((1, TOKENS // 4), 5)
+def step(model: BertForSequenceClassification, tokens: int = TOKENS // 4) -> int:
+    ids = torch.full((1, tokens), 5)
     with sdpa_kernel(SDPBackend.MATH), counted_flops() as counter:
         model.train()(input_ids=ids).logits.sum().backward()
     return int(counter.total)
@@ -125,6 +125,11 @@ def test_training_factors_agree_with_counted_flops(connection: Connection) -> No
     expected = step(connect(bert(), connection)) / plain_step()
     # The start of a descent and the two operands of an attention's product are left out.
     assert connection_cost(connection, {"encoder": LAYERS})[0] == pytest.approx(expected, rel=0.13)
+
+
+def test_training_factors_agree_where_attention_weighs_more() -> None:
+    expected = step(connect(bert(), Connection()), 2 * TOKENS) / step(bert(), 2 * TOKENS)
+    assert connection_cost(Connection(), {"encoder": LAYERS})[0] == pytest.approx(expected, rel=0.13)
 
 
 def test_parameters_are_counted_and_a_connection_adds_none_but_learned_steps() -> None:

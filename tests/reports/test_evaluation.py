@@ -356,6 +356,22 @@ def weak_and_strong() -> tuple[Victim, Examples, list[SearchAttack]]:
     return victim, data, [weak, Genetic(substitutions=SETS), Exhaustive(substitutions=SETS)]
 
 
+def test_an_attack_that_is_asked_for_twice_is_the_one_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, data, (weak, *_) = weak_and_strong()
+    ran: list[PWWS] = []
+    run = PWWS.__call__
+
+    def remembered(attack: PWWS, *given: Any, **how: Any) -> AttackResults:
+        ran.append(attack)
+        return run(attack, *given, **how)
+
+    monkeypatch.setattr(PWWS, "__call__", remembered)
+    (found,) = evaluate(victim, data, weak, then=[replace(weak)]).evaluations
+    assert [attack is weak for attack in ran] == [True]
+    assert found.attack_names == ("pwws",)
+    assert len(found.attacks[0].results) == len(data)
+
+
 def test_attacks_on_what_is_left_find_what_they_find_on_all(tmp_path: Path) -> None:
     victim, data, (weak, *strong) = weak_and_strong()
     (whole,) = evaluate(victim, data, [weak, *strong]).evaluations
