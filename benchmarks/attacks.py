@@ -198,7 +198,7 @@ def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
         for name in arguments.attack:
             reviews = name.endswith("-imdb")
             if reviews not in victims:
-                victims[reviews] = of_gpu(model, name, arguments)
+                victims[reviews] = victim_and_examples(model, name, arguments)
             rates = {}
             for row in engine_speed.run(name, words, *victims[reviews], arguments, measure):
                 rates.update(row)
@@ -207,7 +207,7 @@ def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
                 yield side_by_side(name, model, arguments, rates["forward_only_rows_per_s"])
 
 
-def of_gpu(model: Path | str, name: str, arguments: argparse.Namespace) -> tuple[ModelVictim, Examples]:
+def victim_and_examples(model: Path | str, name: str, arguments: argparse.Namespace) -> tuple[ModelVictim, Examples]:
     """The victim of an attack, and what it has right."""
     sentences = engine_speed.sentences_of(arguments.data, name)
     dtype = getattr(torch, arguments.dtype)
@@ -242,7 +242,7 @@ def side_by_side(
 
 def one_of_them(rank: int, name: str, model: str, arguments: argparse.Namespace, barrier: Any, told: Any) -> None:
     words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
-    victim, examples = of_gpu(model, name, arguments)
+    victim, examples = victim_and_examples(model, name, arguments)
     attack = engine_speed.made(name, words, victim, arguments)
     attack(victim, examples, in_flight=arguments.in_flight)  # warm-up
     for number in range(engine_speed.REPEATS):

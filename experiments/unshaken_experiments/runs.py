@@ -123,6 +123,10 @@ class Measure:
     substitutions: str = COUNTER_FITTED
     calibrated: bool = False
 
+    def __post_init__(self) -> None:
+        if self.calibrated and self.attack is None:
+            raise UnshakenError("a measure that is calibrated needs an attack: answers as they are stay the same")
+
     @property
     def answers(self) -> Measure:
         """The measurement this one reads: a group is a part of the whole set."""

@@ -306,8 +306,12 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
         right = victim.log_probabilities(rows.texts).argmax(-1) == rows.labels
         held = "".join("01"[int(value)] for value in right)
     else:
-        validation = training_rows(run.settings, run.seed, workspace.data)[1] if measure.calibrated else None
-        attacked = calibrated(victim, validation) if validation else victim
+        attacked = victim
+        if measure.calibrated:
+            _, validation = training_rows(run.settings, run.seed, workspace.data)
+            if validation is None:
+                raise UnshakenError(f"the protocol {run.settings.protocol!r} has no validation rows to calibrate on")
+            attacked = calibrated(victim, validation)
         attack = attack_of(measure.attack, measure.substitutions, workspace.data)
         path = workspace.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
         results = attack(attacked, rows, out=path, resume=path.exists())

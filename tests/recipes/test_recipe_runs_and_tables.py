@@ -219,6 +219,11 @@ def test_an_attack_on_calibrated_scores_is_kept_beside_the_other(world: Path, tm
     }
 
 
+def test_calibrated_answers_without_an_attack_are_refused() -> None:
+    with pytest.raises(UnshakenError, match="needs an attack"):
+        Measure(calibrated=True)
+
+
 def test_an_impossible_run_is_named_and_stops_no_other(finished: tuple[Workspace, list[Outcome]]) -> None:
     failed = [outcome for outcome in finished[1] if outcome.error is not None]
     assert len(failed) == 2

@@ -107,7 +107,7 @@ class Genetic(Breeding):
             )
 
     def positions(self, space: Space, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        # By the same call as all else that is drawn, so that `search_many` draws once a generation.
+        # By the same call as all else that is drawn, so that `search_many` draws once per generation.
         return np.asarray((rng.random(len(rows)) * len(space)).astype(np.int64))
 
     def weights(self, values: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from unshaken.attacks.results import AttackResult, AttackResults, read_results, say_if_torn
 from unshaken.display import note
@@ -20,9 +20,6 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.files import flock
 from unshaken.processes import Shard, was_restarted
-
-if TYPE_CHECKING:
-    from unshaken.attacks.base import Attack
 
 PATIENCE = 600.0  # seconds without a result of a process or a living one: the slowest must have loaded its model
 GRACE = 10.0  # seconds that a process has to try again what ended in an error
@@ -124,8 +121,14 @@ class Merged:
         return everything
 
 
+class Files(Protocol):
+    """What `gather` needs of an attack."""
+
+    def files(self, out: Path) -> list[Path]: ...
+
+
 def gather(
-    attack: Attack, out: Path | str, examples: Sequence[Example], shard: Shard, *, patience: float = PATIENCE
+    attack: Files, out: Path | str, examples: Sequence[Example], shard: Shard, *, patience: float = PATIENCE
 ) -> AttackResults:
     """Wait for the other processes of this launch and merge what all have found into `out`, in the examples' order.
 

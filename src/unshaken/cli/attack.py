@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unshaken.cli import large, options
+from unshaken.cli import measuring, options
 from unshaken.cli.evaluate import parse_attacks
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def attack(
         _on_ray(task, attacks, load, out, text_column, label_column, actors=actors, resume=resume)
         return
     with contextlib.nullcontext() if dry_run else locked(out):
-        found = large.measured(
+        found = measuring.measured(
             [options.voting(load(), vote, vote_rate, vote_substitutions or substitutions)],
             task,
             attacks,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unshaken.cli import large, options
+from unshaken.cli import measuring, options
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def evaluate(
     loading["trust_remote_code"] = trust_remote_code
     voting = (vote, vote_rate, vote_substitutions or substitutions)
     with contextlib.nullcontext() if dry_run else locked(out):
-        found = large.measured(
+        found = measuring.measured(
             [options.voting(Victim.from_pretrained(name, **loading), *voting) for name in models],
             task,
             attacks,

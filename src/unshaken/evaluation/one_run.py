@@ -87,8 +87,9 @@ class OneRun:
         kept = {_key(run.attack, run.settings): run for run in result.attacks}
         runs = {key: run for key, run in kept.items() if not run.left}  # of others the attacks before decide
         on_all = {_key(attack.name, attack.settings()): attack for attack in self.attacks}
-        attacks = {_key(attack.name, attack.settings()): attack for attack in self.then}
-        attacks = on_all | attacks | on_all  # first those on all, in their order; one that is in both is one of them
+        attacks = dict(on_all)
+        for attack in self.then:
+            attacks.setdefault(_key(attack.name, attack.settings()), attack)  # one that is in both is on all
         for number, (key, attack) in enumerate(attacks.items()):
             before = tuple(runs[key] for key in list(attacks)[:number])
             left = None if key in on_all else replace(result, attacks=before).standing

@@ -92,7 +92,7 @@ class AttackRun:
 
     attack: str
     settings: dict[str, Any]  # every hyperparameter, the substitution set with its fingerprint, constraints, thresholds
-    results: tuple[AttackResult, ...]  # one an example, in the order of the examples
+    results: tuple[AttackResult, ...]  # one per example, in the order of the examples
     seconds: float  # of the process that finished it
     truncated_swaps: tuple[int, int] | None  # of words the model never sees, and all; None if nobody can tell
     rechecks: tuple[Recheck, ...]  # under other scores, where that was asked for

@@ -57,7 +57,7 @@ class PairedDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSummary:
-    """One number a training seed, all of them kept."""
+    """One number per training seed, all of them kept."""
 
     values: tuple[float, ...]
     mean: float
