@@ -1,9 +1,10 @@
 """What a smoothed vocabulary costs, each as a ratio to the plain model in the same run.
 
-    python benchmarks/smoothing.py [--dictionary neighbours.json] [--hops 2] [--words 40000]
+    python benchmarks/smoothing.py [--dictionary neighbours.json] [--hops 2] [--words 40000] [--out record.json]
 
 Start-up: processor seconds to load the tokenizer. Tokenising, a training step (forward, backward, AdamW) and
-inference of the settled model: ratios of the fastest of several repeats, the two taken in turn.
+inference of the settled model: ratios of the fastest of several repeats, the two taken in turn. On a GPU the seconds of
+its kernels as well: at small batches the launches take longer than the work.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from harness import parser, prepare, texts_of
+from harness import parser, prepare, save, seconds, texts_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Smoothing, smooth
@@ -34,60 +35,69 @@ def main() -> None:
     source = WordNet(limit=8) if given.dictionary is None else Dictionary.load(given.dictionary)
     tokenizer = AutoTokenizer.from_pretrained(given.model)
     plain = AutoModelForSequenceClassification.from_pretrained(given.model, num_labels=2).to(given.device)
-    start = time.process_time()
     smoothing = Smoothing(substitutions=source, hops=given.hops, most_words=given.words)
+    start = time.process_time()
     smoothed, longer = smooth(copy.deepcopy(plain), tokenizer, smoothing, texts=texts)
-    print(f"smoothed over {len(longer) - len(tokenizer)} words in {time.process_time() - start:.1f} s")
+    found = {"words": len(longer) - len(tokenizer), "smoothed in": time.process_time() - start}
     with tempfile.TemporaryDirectory() as folder:
         longer.save_pretrained(folder)
         start = time.process_time()
         AutoTokenizer.from_pretrained(folder)
-        print(f"tokenizer loaded in {time.process_time() - start:.1f} s")
-    show("tokenising", given.repeats, lambda: tokenizer(texts), lambda: longer(texts))
-    show("training step", given.repeats, step(plain, tokenizer, texts, given), step(smoothed, longer, texts, given))
-    stock = settle(smoothed)
-    show("inference", given.repeats, answer(plain, tokenizer, texts, given), answer(stock, longer, texts, given))
+        found["tokenizer loaded in"] = time.process_time() - start
+    print(found)
+    rows = [ratio("tokenising", given, lambda: tokenizer(texts), lambda: longer(texts), on="cpu")]
+    batches = [batch(one, texts, given) for one in (tokenizer, longer)]
+    rows.append(ratio("training step", given, step(plain, batches[0]), step(smoothed, batches[1])))
+    rows.append(ratio("inference", given, answer(plain, batches[0]), answer(settle(smoothed), batches[1])))
+    save(given, rows, substitutions=source.name, hops=given.hops, **found)
 
 
-def show(name: str, repeats: int, one: Callable[[], Any], other: Callable[[], Any]) -> None:
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for number in range(repeats + 1):
-        for kept, run in zip(seconds, (one, other), strict=True):
-            start = time.process_time() if not torch.cuda.is_available() else time.perf_counter()
+def batch(tokenizer: Any, texts: list[str], given: Any) -> Any:
+    options = {"padding": True, "truncation": True, "max_length": given.length, "return_tensors": "pt"}
+    return tokenizer(texts[: given.batch], **options).to(given.device)
+
+
+def ratio(
+    job: str, given: Any, plain: Callable[[], Any], smoothed: Callable[[], Any], on: str | None = None
+) -> dict[str, Any]:
+    """The fastest of the repeats of each, taken in turn after one that warms up."""
+    device = on or given.device
+    runs = [[seconds(run, device) for run in (plain, smoothed)] for _ in range(given.repeats + 1)][1:]
+    times = [min(column) for column in zip(*runs, strict=True)]
+    found = {"job": job, "plain_s": times[0], "smoothed_s": times[1], "ratio": times[1] / times[0]}
+    if device == "cuda":
+        kernels = [kernel_seconds(run) for run in (plain, smoothed)]
+        found |= {"plain_kernels_s": kernels[0], "smoothed_kernels_s": kernels[1], "kernels": kernels[1] / kernels[0]}
+    print(found)
+    return found
+
+
+def kernel_seconds(run: Callable[[], Any], count: int = 5) -> float:
+    """What the device itself is busy for."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        for _ in range(count):
             run()
-            end = time.process_time() if not torch.cuda.is_available() else time.perf_counter()
-            if number:  # the first warms up
-                kept.append(end - start)
-    first, second = map(min, seconds)
-    print(f"{name}: {second / first:.2f} of plain ({1000 * first:.1f} ms, {1000 * second:.1f} ms)")
+        torch.cuda.synchronize()
+    return sum(event.self_device_time_total for event in seen.key_averages()) / count / 1e6
 
 
-def step(model: Any, tokenizer: Any, texts: list[str], given: Any) -> Callable[[], None]:
-    batch = tokenizer(texts[: given.batch], padding=True, truncation=True, max_length=given.length, return_tensors="pt")
-    labels = torch.arange(given.batch, device=given.device) % 2
+def step(model: Any, inputs: Any) -> Callable[[], None]:
+    labels = torch.arange(len(inputs["input_ids"]), device=model.device) % 2
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)  # as the trainer runs it
-    inputs = batch.to(given.device)
 
     def run() -> None:
         model.train()
         model(**inputs, labels=labels).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
 
     return run
 
 
-def answer(model: Any, tokenizer: Any, texts: list[str], given: Any) -> Callable[[], None]:
-    batch = tokenizer(texts[: given.batch], padding=True, truncation=True, max_length=given.length, return_tensors="pt")
-    inputs = batch.to(given.device)
-
+def answer(model: Any, inputs: Any) -> Callable[[], None]:
     def run() -> None:
         with torch.no_grad():
             model.eval()(**inputs)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
 
     return run
 

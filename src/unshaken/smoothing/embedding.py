@@ -25,22 +25,28 @@ class SmoothedEmbedding(nn.Embedding):
     kernel: Kernel
     graph: Tensor  # (2, edges)
     words: Tensor  # (added tokens,) the node of each
+    _spans: Tensor | None = None
     settled_in_state: bool = False  # whether the state holds the ordinary table alone
 
     def forward(self, input: Tensor) -> Tensor:
         added = input >= self.first  # (batch, seq)
         filler = 0 if self.padding_idx is None else self.padding_idx
-        found = F.embedding(
+        own = F.embedding(
             input.masked_fill(added, filler), self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq
         )
-        places = added.nonzero(as_tuple=True)
-        return found.index_put(places, self.smoothed(input[places] - self.first))
+        # Ordinary tokens are means over nothing: to pick out the others would make a GPU wait, and cost more.
+        starts, lengths = self._spans_on(input.device)[:, input.flatten()]
+        smoothed = self.kernel.means(starts, lengths, self.theta).view_as(own)
+        return smoothed.where(added[..., None], own)
 
-    def smoothed(self, tokens: Tensor) -> Tensor:
-        """E' at added tokens, numbered from 0; a word that stands there twice is computed once. (n,) -> (n, hidden)"""
-        self.words = self.words.to(tokens.device)
-        nodes, which = torch.unique(self.words[tokens], return_inverse=True)
-        return self.kernel.rows(nodes, self.theta)[which]
+    def _spans_on(self, device: torch.device) -> Tensor:
+        """Where the neighbours of each token begin in the kernel, and how many there are. (2, tokens)"""
+        if self._spans is None or self._spans.device != device:
+            offsets = self.kernel.offsets
+            starts, lengths = offsets[:-1], offsets.diff()
+            of_words = torch.stack([starts, lengths])[:, self.words]
+            self._spans = torch.cat([of_words.new_zeros(2, self.first), of_words], 1).to(device)
+        return self._spans
 
     @torch.no_grad()
     def table(self) -> Tensor:

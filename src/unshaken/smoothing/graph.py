@@ -122,11 +122,13 @@ class Kernel:
 
     def rows(self, nodes: Tensor, values: Tensor) -> Tensor:
         """The rows `nodes` of the matrix times `values`, and no others. (n,), (nodes, hidden) -> (n, hidden)"""
+        starts, ends = self.like(values).offsets[torch.stack([nodes, nodes + 1])]
+        return self.means(starts, ends - starts, values)
+
+    def means(self, starts: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+        """The same for rows given by their first entry and how many they have; zero for those with none. (n,), (n,)"""
         own = self.like(values)
-        starts = own.offsets[nodes]
-        lengths = own.offsets[nodes + 1] - starts
-        ends = lengths.cumsum(0)
-        first = ends - lengths
+        first = lengths.cumsum(0) - lengths
         entries = torch.repeat_interleave(starts - first, lengths)
         entries += torch.arange(len(entries), device=entries.device)
         return torch.nn.functional.embedding_bag(

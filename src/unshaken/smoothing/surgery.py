@@ -131,6 +131,7 @@ def _smoothed(model: Any) -> SmoothedEmbedding:
 def _forget(table: SmoothedEmbedding) -> None:
     for name in ("theta", "first", "kernel", "graph", "words"):
         delattr(table, name)
+    table.__dict__.pop("_spans", None)  # there if anything was embedded
     table.__class__ = nn.Embedding  # type: ignore[assignment]
 
 
