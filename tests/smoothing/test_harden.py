@@ -10,10 +10,12 @@ import pytest
 import unshaken
 from unshaken.attacks import Genetic
 from unshaken.errors import UnshakenError
+from unshaken.evaluation import merge
 from unshaken.examples import Example, Examples
 from unshaken.smoothing import smoothing_of
 from unshaken.substitutions import Dictionary, WordNet
-from unshaken.tasks import load_examples
+from unshaken.tasks import load_examples, save_examples
+from unshaken.tasks.load import split_seed
 from unshaken.training.hardening import _rows
 
 WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
@@ -84,6 +86,35 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     split = _rows(rest, None, 0)
     assert (len(split.train), len(split.test)) == (16, 4)
     assert {row.id for row in split.train} | {row.id for row in split.test} == {row.id for row in rest}
+
+
+@pytest.mark.parametrize("form", ["file", "table", "examples"])
+def test_seeds_share_the_rows_that_are_held_out_of_own_data(tmp_path: Path, form: str) -> None:
+    """A task of ours has a test split, and its seeds may select by rows of their own."""
+    table = [{"text": row.texts[0], "label": ("bad", "good")[row.label]} for row in rows(40)]
+    file = save_examples(tmp_path / "reviews.jsonl", rows(40))
+    data = {"file": file, "table": table, "examples": rows(40)}[form]
+    first, second = (_rows(data, None, seed) for seed in (0, 1))
+    assert first.test.texts == second.test.texts
+    assert set(first.train.texts) == set(second.train.texts)
+    assert split_seed("SST2", 3) == 3
+
+
+def test_two_seeds_are_measured_on_the_same_rows(tmp_path: Path, bert: Any) -> None:
+    model, tokenizer = bert
+    arguments = {"max_steps": 1, "save_strategy": "no", "use_cpu": True, "max_length": 32, "disable_tqdm": True}
+    reports = [
+        unshaken.harden(
+            model.float(), rows(40), tokenizer=tokenizer, out=tmp_path / str(seed), substitutions=(WORDS,), attacked=2,
+            variants=2, seed=seed, arguments=arguments,
+        ).report
+        for seed in (0, 1)
+    ]  # fmt: skip
+    measured: dict[str, set[str]] = {}
+    for item in merge(reports).evaluations:
+        measured.setdefault(item.data.name, set()).add(item.data.fingerprint)
+    assert sorted(measured) == ["held out", "the attacked sample"]
+    assert all(len(fingerprints) == 1 for fingerprints in measured.values())
 
 
 @pytest.mark.full

@@ -48,12 +48,12 @@ def harden(
     from unshaken.reports.model_card import save_model_card
     from unshaken.substitutions import parse_substitutions
     from unshaken.tasks import load_task
-    from unshaken.tasks.load import known_task
+    from unshaken.tasks.load import split_seed
     from unshaken.training.hardening import harden as run
 
     if (out / "report.json").exists() and not resume:
         raise UnshakenError(f"{out} holds an earlier report; remove it or name another folder with --out")
-    split = 0 if known_task(file) is None else seed  # as in `train`: the same rows are new to the models of every seed
+    split = split_seed(file, seed)
     loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)
     if limit is not None:
         loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))

@@ -123,7 +123,7 @@ def train(
     from unshaken.smoothing import parse as parse_smoothing
     from unshaken.substitutions import joined_substitutions
     from unshaken.tasks import leakage, load_task, save_examples
-    from unshaken.tasks.load import HELD_OUT_FILE, known_task
+    from unshaken.tasks.load import HELD_OUT_FILE, known_task, split_seed
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
     from unshaken.training.trainer import SELECTION_EXAMPLES
@@ -144,13 +144,12 @@ def train(
     if not (select_by or merges or any(getattr(part, "substitutions", None) is words for part in method.modules())):
         options.refuse(f"{defence} swaps no words, or names its own; leave it out", substitutions=substitutions)
     selection = parse_attacks([select_by], substitutions)[0] if select_by else None
-    # Rows to report on are held out of a file the same way for every seed, or none would be new to all its models.
-    is_split_here = known_task(task) is None and test is None and protocol == "standard"
+    reports_on_held_out = test is None and protocol == "standard"
     loaded = load_task(
         task,
         data=data,
         protocol=protocol,
-        seed=0 if is_split_here else seed,
+        seed=split_seed(task, seed) if reports_on_held_out else seed,
         validation=validation,
         test=test,
         text_columns=text_column or None,

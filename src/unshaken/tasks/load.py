@@ -161,6 +161,15 @@ def known_task(name: PathLike) -> Task | None:
     return lookup("task", key, TASKS) if key in TASKS or key in installed("task") else None
 
 
+def split_seed(name_or_path: PathLike | Any, seed: int) -> int:
+    """By which seed to hold rows out, for the training run of a seed: a user's own data are split once for all seeds.
+
+    Else no rows would be new to the models of all seeds, and each would be measured on others.
+    """
+    is_ours = isinstance(name_or_path, PathLike) and known_task(name_or_path) is not None
+    return seed if is_ours else 0
+
+
 def _key(name: PathLike) -> str:
     return str(name).strip().lower().replace("_", "-")
 

@@ -15,7 +15,7 @@ from unshaken.examples import Examples
 from unshaken.smoothing import Smoothing
 from unshaken.substitutions import All, Substitutions, Typos, WordNet
 from unshaken.tasks import TaskData, load_task, save_examples
-from unshaken.tasks.load import HELD_OUT_FILE
+from unshaken.tasks.load import HELD_OUT_FILE, split_seed
 from unshaken.tasks.sampling import stratified_split
 from unshaken.training.fine_tuning import MINILM, FineTuned, Plan, fine_tune
 from unshaken.victims import Victim
@@ -84,7 +84,7 @@ def harden(
         hops: How far the vocabulary is smoothed.
         variants: Rewordings that SWAP draws of each text.
         attacked: Test rows that are attacked.
-        seed: Of training and attacks.
+        seed: Of training and attacks. Models of all seeds are measured on the same rows.
         arguments: Of `RobustTrainingArguments`.
         resume: Continue what `out` holds: from the last checkpoints and the examples that are attacked already.
 
@@ -131,7 +131,7 @@ def harden(
         Genetic(substitutions=everything, population=20, generations=10, seed=seed),
     ]
     clean = evaluate(victims, {"held out": rows.test}, seed=seed)
-    chosen = {"the attacked sample": rows.test.sample(attacked, seed)}
+    chosen = {"the attacked sample": rows.test.sample(attacked)}  # the same for every seed
     robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume)
     report = merge([clean, robust])
     report.save(out / "report.json")
@@ -150,9 +150,9 @@ class _Rows:
 
 def _rows(data: Any, test: Examples | None, seed: int) -> _Rows:
     if isinstance(data, Examples):
-        train, kept = (data, test) if test is not None else stratified_split(data, HELD_OUT, seed)
+        train, kept = (data, test) if test is not None else stratified_split(data, HELD_OUT, split_seed(data, seed))
         return _Rows(train, kept, kept=test is None)
-    loaded = data if isinstance(data, TaskData) else load_task(data, seed=seed)
+    loaded = data if isinstance(data, TaskData) else load_task(data, seed=split_seed(data, seed))
     given = test if test is not None else loaded.test
     reported = given if given is not None else loaded.require("validation")
     return _Rows(loaded.require("train"), reported, kept=given is None, label_column=loaded.task.label_column)
