@@ -472,6 +472,12 @@ def test_a_connection_that_makes_no_sense(settings, message):
         Connection(**settings)
 
 
+def test_a_backward_pass_is_not_solved_by_descent():
+    """Its products have no graph of their own to descend by."""
+    with pytest.raises(UnshakenError, match="solve it by Anderson"):
+        Implicit(solver=GradientDescent())
+
+
 def test_connections_survive_json():
     import json
 

@@ -15,7 +15,7 @@ from unshaken.connections import Implicit, Phantom, Unrolled
 from unshaken.connections.cost import connection_cost
 from unshaken.evaluation.outlook import queries_to_the_end
 from unshaken.examples import Example, Examples
-from unshaken.solvers import Anderson, GradientDescent
+from unshaken.solvers import Anderson, Broyden, FixedPoint, GradientDescent, NewtonKrylov
 from unshaken.substitutions import Dictionary
 from unshaken_experiments.cost import cost_factors
 from unshaken_experiments.flops import count_gflops, count_parameters, counted_flops
@@ -92,6 +92,18 @@ def test_queries_before_they_are_spent(attack: type[SearchAttack]) -> None:
         assert asked == planned
 
 
+@pytest.mark.parametrize(
+    "connection",
+    [
+        *(Connection(gradient=Implicit(order=2)), Connection(gradient=Phantom(steps=3))),
+        Connection(layers="1-2", solver=NewtonKrylov(steps=2, krylov=3)),
+    ],
+)
+def test_inference_of_any_connection_agrees_with_counted_flops(connection: Connection) -> None:
+    plain, solved = (count_gflops(model)["gflops"] for model in (bert(), connect(bert(), connection)))
+    assert connection_cost(connection, {"encoder": LAYERS})[1] == pytest.approx(solved / plain, rel=0.01)
+
+
 def test_inference_factors_agree_with_counted_flops() -> None:
     plain = count_gflops(bert())["gflops"]
     solved = count_gflops(connect(bert(), Connection(form="layer", solver=Anderson(steps=3))))["gflops"]
@@ -116,7 +128,10 @@ def plain_step() -> int:
     [
         *(Connection.im_bert(), Connection.im_bert("1-2"), Connection.im_bert(gradient=Unrolled())),
         *(Connection(), Connection(form="increment"), Connection(gradient=Phantom()), Connection(gradient=Unrolled())),
-        Connection(gradient=Implicit(solver=Anderson(steps=5))),
+        *(Connection(gradient=Implicit(solver=solver)) for solver in (Anderson(steps=5), FixedPoint(steps=2))),
+        *(Connection(gradient=Implicit(order=2)), Connection(layers="1-2", gradient=Implicit(order=3))),
+        Connection(form="increment", gradient=Implicit(solver=Broyden(steps=4), order=2)),
+        *(Connection(gradient=Phantom(steps=3)), Connection(solver=NewtonKrylov(steps=2, krylov=3))),
         *(Connection.crank_nicolson(), Connection.im_bert(theta=0.5), Connection(layers="2", where="sublayers")),
         *(Connection.ex_bert(), Connection.runge_kutta(order=2), Connection.runge_kutta("1-3", order=4)),
     ],
@@ -125,6 +140,18 @@ def test_training_factors_agree_with_counted_flops(connection: Connection) -> No
     expected = step(connect(bert(), connection)) / plain_step()
     # The start of a descent and the two operands of an attention's product are left out.
     assert connection_cost(connection, {"encoder": LAYERS})[0] == pytest.approx(expected, rel=0.13)
+
+
+def test_second_derivatives_are_counted_by_hand() -> None:
+    """Anderson, three steps both ways; all in evaluations of a layer, of which a plain step makes three."""
+    solve, backward_solve, to_weights, image, graph_of_products, newton_step = 3, 3, 2, 1, 1, 1
+    exact = solve + image + graph_of_products + newton_step + 2 * (backward_solve + to_weights)
+    for layers, share in (("all", 1), ("1-2", 1 / 2)):
+        twice = Connection(layers=layers, gradient=Implicit(order=2))
+        found = connection_cost(twice, {"encoder": LAYERS})
+        assert found == pytest.approx((1 + share * (exact / 3 - 1), 1 + share * (solve + image - 1)))
+    once = Connection(gradient=Implicit(solver=FixedPoint(steps=3)))  # which cannot leave its last product to the pass
+    assert connection_cost(once, {"encoder": LAYERS})[0] * 3 == solve + image + backward_solve + to_weights
 
 
 def test_training_factors_agree_where_attention_weighs_more() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+
 from unshaken.connections.backbones import parse_layers
 from unshaken.connections.connection import Connection
-from unshaken.connections.gradients import BACKWARD_STEPS, Implicit, Unrolled
-from unshaken.solvers import GradientDescent
+from unshaken.connections.gradients import BACKWARD_STEPS, Implicit, Phantom, Unrolled
+from unshaken.solvers import Anderson
 
 
 def connection_cost(
@@ -13,8 +15,8 @@ def connection_cost(
 ) -> tuple[float, float]:
     """(training, inference) in those of the plain model, by evaluations of its layers; docs/benchmarks.md has timings.
 
-    A descent evaluates and differentiates a layer once a step, other solvers evaluate it once a step, and one pass more
-    carries the gradient (a forward and twice that backward). Second derivatives of `Implicit` are not counted.
+    A product with a layer's Jacobian counts as an evaluation, and a pass that carries the gradient as three (a forward
+    and twice that backward). Training takes one derivative, also where a gradient allows more.
 
     Args:
         sizes: Layers of each stack, the main one first.
@@ -24,22 +26,26 @@ def connection_cost(
         return 1.0, 1.0
     training = inference = float(connection.order)
     if connection.is_implicit:
-        descends = isinstance(connection.solver, GradientDescent)
-        solving = connection.solver.steps * (2 if descends else 1)
-        explicit = connection.theta < 1 and not descends  # a descent starts from it
-        inference = solving + 1.0 + explicit
-        if isinstance(connection.gradient_mode, Unrolled):  # every evaluation carries the gradient
-            training = float(solving + descends + explicit)
+        solver, mode = connection.solver, connection.gradient_mode
+        solving = solver.steps * solver.evaluations_per_step
+        explicit = connection.theta < 1 and not solver.starts_explicit
+        at_solution = mode.steps if isinstance(mode, Phantom) else 1
+        inference = float(solving + at_solution + explicit)
+        if isinstance(mode, Unrolled):  # every evaluation carries the gradient
+            training = float(solving + solver.starts_explicit + explicit)
+        elif isinstance(mode, Implicit):
+            training = (solving + _differentiating(mode, connection.form, pre_norm)) / 3 + explicit
         else:
-            training = (solving + 3 + _backward_products(connection, pre_norm)) / 3 + explicit
+            training = solving / 3 + at_solution + explicit
     share = len(parse_layers(connection.layers, sizes)) / sum(sizes.values())
     return 1 + share * (training - 1), 1 + share * (inference - 1)
 
 
-def _backward_products(connection: Connection, pre_norm: bool) -> int:
-    """Vector-Jacobian products of the backward solve but the last, which the pass to the weights makes."""
-    mode = connection.gradient_mode
-    if not isinstance(mode, Implicit):
-        return 0
-    form = {"auto": "increment" if pre_norm else "layer"}.get(connection.form, connection.form)
-    return max(0, (BACKWARD_STEPS[form] if mode.solver is None else mode.solver.steps) - 1)
+def _differentiating(mode: Implicit, form: str, pre_norm: bool) -> int:
+    """Evaluations at the solution, forward and backward."""
+    form = {"auto": "increment" if pre_norm else "layer"}.get(form, form)
+    solver = mode.solver or Anderson(steps=BACKWARD_STEPS[form])
+    products = solver.steps * solver.evaluations_per_step
+    if mode.order == 1:
+        return 3 + products - (solver.course(torch.zeros(1, 1)) is not None)  # the pass to the weights makes the last
+    return 1 + mode.order * (3 + products)  # the graph of all products, and a pass and a solve for each order

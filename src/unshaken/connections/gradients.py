@@ -149,8 +149,8 @@ class Implicit(Gradient):
     Attributes:
         solver: Solves the linear equation of the backward pass; None takes Anderson with three steps in the layer form
             and six in the increment form.
-        order: Derivatives that may be taken. 2 makes Hessian-vector products exact, for two more evaluations; 1 raises
-            where a second derivative is asked for.
+        order: Derivatives that may be taken. 2 makes Hessian-vector products exact, for two more evaluations and, in
+            backward, one more solve and pass; 1 raises where a second derivative is asked for.
     """
 
     solver: Solver | None = None
@@ -161,6 +161,11 @@ class Implicit(Gradient):
     def __post_init__(self) -> None:
         if self.order < 1:
             raise UnshakenError(f"Implicit(order={self.order}): order is 1 or more")
+        if self.solver is not None and self.solver.needs_vjp:
+            raise UnshakenError(
+                f"Implicit(solver={type(self.solver).__name__}()): a backward pass has nothing to descend by; "
+                "solve it by Anderson, Broyden, FixedPoint or NewtonKrylov"
+            )
 
     def needs_second_derivative(self, solver: Solver) -> bool:
         return self.order > 1

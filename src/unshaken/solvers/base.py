@@ -80,6 +80,11 @@ class Solver(ABC):
                 "steps and tolerance are 0 or more and growth is above 1"
             )
 
+    @property
+    def evaluations_per_step(self) -> int:
+        """Evaluations of g, and products with its Jacobian."""
+        return 2 if self.needs_vjp else 1
+
     @abstractmethod
     def __call__(self, g: Map, z0: Tensor, mask: Tensor | None = None) -> Solution:
         """Solve z = g(z) from `z0`. `mask` (batch, seq) is 1 for tokens that count in residuals, 0 for padding.

@@ -36,6 +36,10 @@ class NewtonKrylov(IterativeSolver):
         if self.krylov < 1:
             raise UnshakenError(f"NewtonKrylov(krylov={self.krylov}): krylov is 1 or more")
 
+    @property
+    def evaluations_per_step(self) -> int:
+        return 1 + self.krylov
+
     def propose(self, g: Map, at: Iterate, mask: Tensor | None, memory: Any, cost: Cost) -> Tensor:
         shape, tiny = at.z.shape, torch.finfo(at.z.dtype).tiny
         size = at.difference.norm(dim=1)
