@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,11 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from victims import bag_victim
 
-from unshaken.attacks import Greedy, Victim
+from unshaken.attacks import CLARE, Greedy, Victim
 from unshaken.errors import UnshakenError
 from unshaken.play import Playground, watch
 from unshaken.play.watching import parts
 from unshaken.readers import KnownWords, parse
+from unshaken.substitutions import Dictionary
+from unshaken.substitutions.words import segment
 from unshaken.victims import Reading
 
 
@@ -70,7 +73,10 @@ words = st.lists(st.sampled_from(["a", "good", "bad", "film", ",", "!", "plot"])
 
 @given(words, words)
 def test_parts_are_the_new_text(before: str, after: str) -> None:
-    assert "".join(part["text"] for part in parts(before, after)) == after
+    found = parts(before, after)
+    assert "".join(part["text"] for part in found) == after
+    gone = Counter(segment(before).surfaces) - Counter(segment(after).surfaces)
+    assert gone <= Counter(word for part in found for word in segment(part.get("was", "")).surfaces)
 
 
 def test_neighbours_that_change_stand_each_beside_its_own() -> None:
@@ -80,8 +86,24 @@ def test_neighbours_that_change_stand_each_beside_its_own() -> None:
         ("warm", "kind"),
         ("drama", "play"),
     ]
-    (merged,) = (part for part in parts("a very warm film", "a hot film") if "was" in part)
-    assert merged == {"text": "hot", "was": "very warm"}
+    (merged,) = (part for part in parts("a very, very warm film", "a hot film") if "was" in part)
+    assert merged == {"text": "hot", "was": "very, very warm"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("a very warm film", "a warm film", [("a ", None), ("", "very"), ("warm film", None)]),
+        ("truly, a film", "a film", [("", "truly"), ("a film", None)]),
+        ("a film (truly).", "a film.", [("a film", None), ("", "truly"), (".", None)]),
+        ("a film", "", [("", "a film")]),
+        ("a film", "a warm film", [("a ", None), ("warm", ""), (" film", None)]),
+    ],
+)
+def test_words_that_are_gone_or_new_stand_where_they_stood(
+    before: str, after: str, told: list[tuple[str, str | None]]
+) -> None:
+    assert [(part["text"], part.get("was")) for part in parts(before, after)] == told
 
 
 # ---------------------------------------------------------------------------------------------------- who is let in
@@ -218,6 +240,49 @@ def test_from_typing_to_the_flip(ground: Playground, browser: Any, width: int) -
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert problems == []
+    page.close()
+
+
+class Merging(Dictionary):
+    """Two words become the second of them, so that an attack deletes the first."""
+
+    def for_pairs(self, pairs: Any) -> list[list[str]]:
+        return [[words[at + 1]] for words, at in pairs]
+
+
+# How far the colour of the first element stands out from what is behind it, as WCAG 2 counts.
+CONTRAST = """(word) => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const style = getComputedStyle(word), both = [light(style.color), light(style.backgroundColor)].sort((a, b) => b - a);
+  return both[0] / both[1];
+}"""  # noqa: E501
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_word_that_an_attack_deleted_is_struck_through(
+    ground: Playground, browser: Any, monkeypatch: pytest.MonkeyPatch, width: int, scheme: str
+) -> None:
+    from playwright.sync_api import expect
+
+    clare = CLARE(substitutions=Merging(entries={"film": ("movie",)}), constraints=())
+    monkeypatch.setattr("unshaken.play.watching.find_attack", lambda _: clare)
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.goto(ground.url)
+    page.locator("#text").fill("a good film")
+    page.locator("#run").click()
+    panel = page.get_by_role("region", name="naive")
+    expect(panel.locator(".note")).to_have_text(FLIPPED, timeout=60_000)
+    gone = panel.locator("del")
+    expect(gone).to_be_visible()
+    assert panel.locator(".said").inner_text() == "a good film"  # with blanks on both sides of what was deleted
+    assert gone.evaluate("word => getComputedStyle(word).textDecorationLine") == "line-through"
+    assert gone.evaluate(CONTRAST) >= 4.5
+    assert "deleted: good" in panel.locator(".said").aria_snapshot()  # a line through a word is heard by nobody
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.close()
 
 

@@ -1,6 +1,12 @@
 "use strict";
 const known = JSON.parse(document.getElementById("data").textContent), token = new URLSearchParams(location.search).get("token"), $ = (id) => document.getElementById(id);
 const make = (tag, className, text) => { const item = document.createElement(tag); if (className) item.className = className; if (text) item.textContent = text; return item; };
+// Words with what stood there before; blanks keep them apart for those who listen or copy, too.
+const change = (part, before) => {
+  const was = make("del", part.text ? "" : "gone", part.was), now = make("ins", "", part.text);
+  if (part.text) return part.was ? [was, " ", now] : [now];
+  return /\S$/.test(before) ? [" ", was] : [was, " "];
+};
 for (const name of known.attacks) $("attack").append(new Option(name));
 
 class Panel {
@@ -30,7 +36,7 @@ class Panel {
   }
   show(index) {
     const step = this.steps[index]; if (!step) return;
-    this.said.replaceChildren(...step.parts.flatMap((part) => part.was === undefined ? [part.text] : [make("del", "", part.was), make("ins", "", part.text)]));
+    this.said.replaceChildren(...step.parts.flatMap((part, at) => part.was === undefined ? [part.text] : change(part, step.parts[at - 1]?.text ?? "")));
     this.read.hidden = !step.read; this.read.textContent = step.read ? "The model reads: " + step.read : "";
     const name = (label) => this.labels[label] ?? "class " + label, percent = (label) => (100 * step.probabilities[label]).toFixed(0) + "%", share = percent(step.answer);
     this.bar.hidden = false; this.bar.value = step.probabilities[this.label]; this.first.textContent = `How sure the model is of its first answer, ${name(this.label)}: ${percent(this.label)}`;

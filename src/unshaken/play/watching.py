@@ -12,7 +12,7 @@ import numpy as np
 from unshaken.attacks import Attack, find_attack
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.substitutions.words import segment
+from unshaken.substitutions.words import Words, segment
 from unshaken.victims.base import Texts, Victim
 from unshaken.victims.wrapper import Wrapper
 
@@ -67,20 +67,28 @@ def step(kind: str, victim: Watched, text: str, probabilities: np.ndarray) -> di
 
 
 def parts(before: str, after: str) -> list[dict[str, Any]]:
-    """The new text in pieces, each with the words that stood there before where it is another."""
+    """The new text in pieces, each with the words that stood there before where it is another, or is nothing now."""
     old, new = segment(before), segment(after)
     pieces: list[dict[str, Any]] = []
     end = 0
     for tag, a, b, c, d in SequenceMatcher(None, old.surfaces, new.surfaces, autojunk=False).get_opcodes():
-        if tag == "equal" or c == d:
+        if tag == "equal":
             continue
         singly = [(a + k, a + k + 1, c + k, c + k + 1) for k in range(d - c)] if b - a == d - c else [(a, b, c, d)]
         for first, last, begin, finish in singly:
-            start, stop = new.spans[begin][0], new.spans[finish - 1][1]
-            pieces.append({"text": after[end:start]})
-            pieces.append({"text": after[start:stop], "was": " ".join(old.surfaces[first:last])})
+            start, stop = _span(new, begin, finish)
+            was = slice(*_span(old, first, last))
+            pieces += [{"text": after[end:start]}, {"text": after[start:stop], "was": before[was]}]
             end = stop
-    return [part for part in [*pieces, {"text": after[end:]}] if part["text"]]
+    return [part for part in [*pieces, {"text": after[end:]}] if part["text"] or "was" in part]
+
+
+def _span(words: Words, first: int, last: int) -> tuple[int, int]:
+    """Where some words stand in their text; of none of them, the place before the next word or behind the last."""
+    if first < last:
+        return words.spans[first][0], words.spans[last - 1][1]
+    place = words.spans[first][0] if first < len(words) else words.spans[-1][1] if words else 0
+    return place, place
 
 
 def watch(victim: Victim, text: str, attack: Attack | str, tell: Tell) -> None:
