@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Smoothing, Victim, smooth
 from unshaken.embedded import minilm_path
+from unshaken.readers import KnownWords, parse
 from unshaken.smoothing import settle
 from unshaken.substitutions import Dictionary
 
@@ -98,26 +102,22 @@ def test_the_stock_checkpoint_exports_as_a_program(settled: tuple[Path, torch.Te
         torch.testing.assert_close(program(**inputs).logits, logits, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
-def test_the_stock_checkpoint_exports_as_onnx_and_can_be_attacked(settled: tuple[Path, torch.Tensor]) -> None:
+def test_the_export_of_the_docs_answers_as_the_folder(
+    settled: tuple[Path, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(module)
-    folder, logits = settled
-    stock = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    inputs = dict(AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt"))
-    batch, seq = torch.export.Dim("batch"), torch.export.Dim("seq", max=512)
-    torch.onnx.export(
-        stock,
-        (),
-        str(folder / "model.onnx"),
-        kwargs=inputs,
-        dynamo=True,
-        dynamic_shapes={name: {0: batch, 1: seq} for name in inputs},
-        input_names=list(inputs),
-        output_names=["logits"],
-        verbose=False,
-    )
-    victim = Victim.from_onnx(folder / "model.onnx")
-    found = victim.log_probabilities([(text,) for text in TEXTS])
-    expected = logits.log_softmax(-1).numpy()
-    assert abs(found - expected).max() < 1e-4
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "scan-a-guard.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n((?:(?!```).)*torch\.onnx\.export.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(settled[0], tmp_path / "out/mine/model")
+    exec(compile(code, "scan-a-guard.md", "exec"), {})
+    parse("unicode", KnownWords.of()).save("out/mine/model")
+    exported, stock = Victim.from_onnx("out/mine/model/model.onnx"), Victim.from_pretrained("out/mine/model")
+    logits = exported.session.run(None, dict(exported.tokenizer(TEXTS, padding=True, return_tensors="np")))[0]
+    np.testing.assert_allclose(logits, settled[1].numpy(), atol=1e-4)
+    for texts in (TEXTS[:1], ["a", "a good film " * 60, "a g\u043eod film"]):  # other rows and tokens, and a disguise
+        answers = [victim.log_probabilities([(text,) for text in texts]) for victim in (exported, stock)]
+        np.testing.assert_allclose(*answers, atol=1e-4)
