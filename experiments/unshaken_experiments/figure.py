@@ -10,7 +10,7 @@ from unshaken.reports import figures
 from unshaken_experiments import paper_figures as papers
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Outcome
-from unshaken_experiments.table import Cell
+from unshaken_experiments.table import Cell, View
 
 
 def draw(
@@ -24,11 +24,11 @@ def draw(
 ) -> Any:
     """The figure; None where no number for it was run."""
     assert recipe.figure is not None
-    first = (seeds or recipe.seeds)[0]
+    view = View(recipe, outcomes, encoder, tuple(seeds or recipe.seeds), changes)
     of_first = {
         method.name: outcome
         for method in recipe.methods
-        if (outcome := outcomes.get(recipe.run(encoder, method, recipe.measured[0], first, changes).key)) is not None
+        if (outcome := view.outcome(method, recipe.measured[0], view.seeds[0])) is not None
     }
     numbers = {(cell.method, cell.column): cell.ours for cell in found if cell.ours is not None}
     match recipe.figure.kind:

@@ -6,6 +6,7 @@ paths or files.
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ Number = float | tuple[float, ...]  # a mean, or a mean with its deviation
 
 
 MOST_SEEDS = 1_000
+# Held-out scores of two of these are of other rows or by another measure: neither is the better one.
+NEVER_CHOSEN = ("task", "protocol", "rows", "select_by", "substitutions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ class Recipe:
         seeds: Training seeds; every method has the same ones.
         paper_settings: Training settings that the paper states.
         our_settings: Training settings where the paper is silent, or where we depart from it and say so in `notes`.
+        choose: Setting -> the values that each method chooses from, on held-out rows; see `choice`.
         reference: The method the others are compared with; the first where none is given.
         paper_numbers: The paper's numbers in percent (or as the column says), by encoder, method and column.
         not_run: What the paper shows and this recipe cannot run.
@@ -122,6 +126,7 @@ class Recipe:
     reference: str | None = None
     paper_settings: dict[str, Any] = field(default_factory=dict)
     our_settings: dict[str, Any] = field(default_factory=dict)
+    choose: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     paper_numbers: dict[str, dict[str, dict[str, Number]]] = field(default_factory=dict)
     figure: Figure | None = None
     notes: tuple[str, ...] = ()
@@ -145,6 +150,7 @@ class Recipe:
                 raise UnshakenError(f"recipe {self.name!r} has the seed {seed}; seeds go from 0 to {2**32 - 1}")
         for settings in (self.paper_settings, self.our_settings, *(row.settings for row in self.methods)):
             _check_keys(self.name, settings)
+        self._check_choose()
         for column in self.columns:
             _check_keys(self.name, column.settings)
             for part in column.parts:
@@ -171,6 +177,19 @@ class Recipe:
                 raise UnshakenError(f"recipe {self.name!r}: a {self.figure.kind} figure needs columns as its `y`")
             if self.figure.kind == "trade-off":
                 _require(self.name, "column", self.figure.x or "", columns)
+
+    def _check_choose(self) -> None:
+        _check_keys(self.name, self.choose)
+        for key, values in self.choose.items():
+            if key in NEVER_CHOSEN:
+                raise UnshakenError(
+                    f"recipe {self.name!r}: {key} cannot be chosen on held-out rows, since it says which rows they are "
+                    "or what is asked of them"
+                )
+            if key in {**self.paper_settings, **self.our_settings}:
+                raise UnshakenError(f"recipe {self.name!r}: {key} is to be chosen, so leave it out of the settings")
+            if len(values) < 2 or any(value in values[:place] for place, value in enumerate(values)):
+                raise UnshakenError(f"recipe {self.name!r}: give {key} two or more values to choose from, each once")
 
     def _check_parts(self, column: Column) -> None:
         parts = [part for part in self.columns if part.name in column.parts]
@@ -220,11 +239,33 @@ class Recipe:
             ),
         )
 
-    def run(
+    def candidates(
         self, encoder: str, method: Method, column: Column, seed: int, changes: Mapping[str, Any] | None = None
+    ) -> tuple[Run, ...]:
+        """The trainings that one cell is chosen from; one where nothing is to be chosen.
+
+        What a user's `changes`, the column or the method say of a setting is not chosen.
+        """
+        each = [dict(zip(self.choose, values, strict=True)) for values in itertools.product(*self.choose.values())]
+        runs = dict.fromkeys(self.run(encoder, method, column, seed, changes, chosen) for chosen in each)
+        if len(runs) > 1 and any(run.settings.epochs <= 1 for run in runs):
+            raise UnshakenError(
+                f"recipe {self.name!r} chooses {' and '.join(self.choose)} on held-out rows, which a training of one "
+                "epoch does not ask; give it more epochs, or a value"
+            )
+        return tuple(runs)
+
+    def run(
+        self,
+        encoder: str,
+        method: Method,
+        column: Column,
+        seed: int,
+        changes: Mapping[str, Any] | None = None,
+        chosen: Mapping[str, Any] | None = None,
     ) -> Run:
         """The training behind one cell. A user's `changes` win over the recipe's settings; a method stays itself."""
-        stated = {**self.paper_settings, **self.our_settings, **column.settings}
+        stated = {**self.paper_settings, **self.our_settings, **(chosen or {}), **column.settings}
         merged = {**stated, **(changes or {}), **method.settings}
         own, limit = stated.get("rows"), (changes or {}).get("rows")
         if "rows" not in method.settings and isinstance(own, int) and isinstance(limit, int):

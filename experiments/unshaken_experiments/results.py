@@ -15,7 +15,7 @@ from unshaken.files import write_json, write_text
 from unshaken.substitutions.reach import HullCoverage
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Outcome
-from unshaken_experiments.table import Cell, cells, markdown, mean_of, star_counts
+from unshaken_experiments.table import Cell, View, cells, markdown, mean_of, star_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,9 @@ def coverage_line(
 ) -> str | None:
     """How much of what attacks may write the hulls of a table's methods held; None where no method has one."""
     hulls: dict[str, HullCoverage] = {}
-    for method, column, seed in itertools.product(recipe.methods, recipe.measured, seeds or recipe.seeds):
-        outcome = outcomes.get(recipe.run(encoder, method, column, seed, changes).key)
+    view = View(recipe, outcomes, encoder, tuple(seeds or recipe.seeds), changes)
+    for method, column, seed in itertools.product(recipe.methods, recipe.measured, view.seeds):
+        outcome = view.outcome(method, column, seed)
         found = None if outcome is None else HullCoverage.read(outcome.training.get("facts"))
         if found is not None:
             hulls[method.name] = min(found, hulls.get(method.name, found), key=lambda hull: hull.substitutes)

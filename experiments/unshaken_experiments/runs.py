@@ -222,7 +222,8 @@ class Outcome:
     """What a run gave so far; written after each step of it.
 
     Attributes:
-        training: Seconds, steps, memory, cost, distance curve, GFLOPs; empty before training is finished.
+        training: Seconds, steps, memory, cost, distance curve, GFLOPs, and scores on the held-out rows, which older
+            records lack; empty before training is finished.
         measured: By `Measure.key`.
         features: Points of the feature map, where one was asked for.
         environment: Versions and device behind the numbers.
@@ -240,6 +241,11 @@ class Outcome:
     def lacked_memory(self) -> bool:
         """Whether it ended because the runs beside it held the GPU's memory."""
         return self.error is not None and self.error.startswith(OUT_OF_MEMORY)
+
+    @property
+    def lost_its_numbers(self) -> bool:
+        """Whether its training ended in a loss or gradient that is not finite."""
+        return self.error is not None and "is not finite" in self.error
 
     def lacks(self, measures: Iterable[Measure]) -> list[Measure]:
         """Those not measured yet."""

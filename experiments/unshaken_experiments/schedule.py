@@ -53,14 +53,12 @@ def plan(
         clean_examples: At most this many examples that are answered as they are.
     """
     return merge(
-        Job(
-            run=recipe.run(encoder, method, column, seed, changes),
-            measures=(at_most(column.measure, examples, clean_examples).answers,),
-        )
+        Job(run=run, measures=(at_most(column.measure, examples, clean_examples).answers,))
         for recipe in recipes
         for seed in (seeds if seeds is not None else recipe.seeds)
         for method in recipe.methods
         for column in recipe.measured
+        for run in recipe.candidates(encoder, method, column, seed, changes)
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from unshaken.evaluation.statistics import over_seeds_and_examples, wilson
 from unshaken.reports.views import escape_markdown
+from unshaken_experiments.choice import Choice, choose
 from unshaken_experiments.recipe import Claim, Column, Method, Number, Recipe
 from unshaken_experiments.runs import Measured, Outcome
 from unshaken_experiments.schedule import at_most
@@ -38,6 +39,8 @@ class Cell:
         paper: Paper's encoder -> its number.
         why: Why there is no number of ours.
         failed: Run -> what ended it. A mean without them is one of the runs that went well.
+        chosen: Setting -> what the method chose on held-out rows; empty where nothing was to be chosen.
+        undecided: Whether there is no number because the choice cannot be made yet.
     """
 
     method: str
@@ -58,6 +61,8 @@ class Cell:
     paper: dict[str, Number] | None = None
     why: str | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    undecided: bool = False
 
     @property
     def stands_alone(self) -> bool:
@@ -139,7 +144,8 @@ class View:
     encoder: str
     seeds: tuple[int, ...]
     changes: Mapping[str, Any] | None
-    limits: tuple[int | None, int | None]
+    limits: tuple[int | None, int | None] = (None, None)
+    _choices: dict[tuple[str, str], Choice] = field(default_factory=dict, compare=False)
 
     def cell(self, method: Method, column: Column) -> Cell:
         paper = {
@@ -149,10 +155,15 @@ class View:
         }
         named: dict[str, Any] = {"method": method.name, "column": column.name, "paper": paper}
         named["failed"] = self._failed(method, column)
+        choices = [self.choice(method, part) for part in self._parts(column) or [column]]
+        if undecided := next((choice.why for choice in choices if choice.why is not None), None):
+            return Cell(**named, why=undecided, undecided=True)
+        if all(choice.values == choices[0].values for choice in choices):
+            named["chosen"] = dict(choices[0].values)
         if column.average:
             return self._average(method, column, named)
         if column.measure.what == "features":
-            drawn = any(outcome.features for seed in self.seeds if (outcome := self._outcome(method, column, seed)))
+            drawn = any(outcome.features for seed in self.seeds if (outcome := self.outcome(method, column, seed)))
             return Cell(**named, why=DRAWN if drawn else self._why(method, column))
         if column.measure.what != "accuracy":
             return self._plain(method, column, named)
@@ -166,8 +177,18 @@ class View:
     def _parts(self, column: Column) -> list[Column]:
         return [part for part in self.recipe.columns if part.name in column.parts]
 
-    def _outcome(self, method: Method, column: Column, seed: int) -> Outcome | None:
-        return self.outcomes.get(self.recipe.run(self.encoder, method, column, seed, self.changes).key)
+    def choice(self, method: Method, column: Column) -> Choice:
+        place = (method.name, column.name)
+        if place not in self._choices:
+            self._choices[place] = choose(
+                self.recipe, self.outcomes, self.encoder, method, column, seeds=self.seeds, changes=self.changes
+            )
+        return self._choices[place]
+
+    def outcome(self, method: Method, column: Column, seed: int) -> Outcome | None:
+        """Of the training behind a cell; None where it was not run, or not chosen."""
+        run = self.choice(method, column).runs.get(seed)
+        return None if run is None else self.outcomes.get(run.key)
 
     def marks(self, method: Method, column: Column) -> dict[int, str]:
         """Seed -> which examples held."""
@@ -195,7 +216,7 @@ class View:
         return len(models) == 1 and all(one is not None and one.model for one in found)
 
     def _measured(self, method: Method, column: Column, seed: int) -> Measured | None:
-        outcome = self._outcome(method, column, seed)
+        outcome = self.outcome(method, column, seed)
         if outcome is None:
             return None
         return outcome.measured.get(at_most(column.measure, *self.limits).key(outcome.run.settings.task))
@@ -217,15 +238,15 @@ class View:
         return {
             outcome.run.name: outcome.error
             for part in (self._parts(column) or [column])
-            for seed in self.seeds
-            if (outcome := self._outcome(method, part, seed)) is not None and outcome.error
+            for run in self.choice(method, part).tried
+            if (outcome := self.outcomes.get(run.key)) is not None and outcome.error
         }
 
     def _plain(self, method: Method, column: Column, named: dict[str, Any]) -> Cell:
         """A number of the training itself; no examples stand behind it, so it has a deviation and no interval."""
         values = {}
         for seed in self.seeds:
-            outcome = self._outcome(method, column, seed)
+            outcome = self.outcome(method, column, seed)
             training = {} if outcome is None else outcome.training
             if column.measure.what == "distance" and training.get("distance"):
                 values[seed] = float(training["distance"][-1][1])
@@ -376,6 +397,8 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None, en
         for column in recipe.columns
         if by_place[recipe.methods[0].name, column.name].majority is not None
     }
+    if told := _choices(recipe, found):
+        text += f"\n\n{told}"
     failed = _failures(recipe, found)
     if failed:
         text += "\n\nRuns that failed, which no mean holds:\n\n" + "\n".join(failed)
@@ -385,6 +408,31 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None, en
         shares = ", ".join(f"{escape_markdown(name)} {value:.1f}" for name, value in majorities.items())
         text += f"\n\nAlways answering the most frequent label: {shares}."
     return text
+
+
+def _choices(recipe: Recipe, found: Sequence[Cell]) -> str:
+    """What each method chose, and from what; a method that chose differently by column is named with its columns."""
+    by_values: dict[str, list[str]] = {}
+    keys: dict[str, None] = {}
+    for method in recipe.methods:
+        own: dict[str, list[str]] = {}
+        for cell in found:
+            if cell.method == method.name and cell.chosen:
+                keys |= dict.fromkeys(cell.chosen)
+                told = ", ".join(f"{key} {_value(value)}" for key, value in cell.chosen.items())
+                own.setdefault(told, []).append(cell.column)
+        for told, columns in own.items():
+            where = "" if len(own) == 1 else f" ({', '.join(columns)})"
+            by_values.setdefault(told, []).append(escape_markdown(method.name + where))
+    if not by_values:
+        return ""
+    tried = "; ".join(f"{key} of {', '.join(_value(value) for value in recipe.choose[key])}" for key in keys)
+    told = ". ".join(f"{values}: {'; '.join(methods)}" for values, methods in by_values.items())
+    return f"Chosen for each method on held-out training rows, by the mean over seeds ({tried}): {told}."
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _failures(recipe: Recipe, found: Sequence[Cell]) -> list[str]:
@@ -414,7 +462,7 @@ def _shown(cell: Cell, encoders: Sequence[str], seeds: int | None, own: str | No
     if cell.ours is None:
         why = cell.why or "not run"
         told = why if why in ("not run", DRAWN) else f"not run: {escape_markdown(why)}"
-        parts.append("failed" if cell.failed else told)
+        parts.append("failed" if cell.failed and not cell.undecided else told)
     else:
         star = "\\*" if cell.significant else ""
         interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"

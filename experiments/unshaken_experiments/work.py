@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 import time
 from collections.abc import Iterable, Sequence
@@ -201,8 +202,25 @@ def _train(run: Run, workspace: Workspace) -> dict[str, Any]:
         "cost": round(training_cost(defence), 3),
         "facts": defence.facts(),
         "distance": curve,
+        **_held_out(run, tuned.history),
     }
     return {"training": training, "environment": environment()}
+
+
+def _held_out(run: Run, history: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """What the rows held out of training gave after each epoch, and the best by what selects one; else nothing."""
+    by_epoch = {
+        key: [
+            row[f"eval_{key}"] if math.isfinite(row[f"eval_{key}"]) else None for row in history if f"eval_{key}" in row
+        ]
+        for key in ("loss", "accuracy", "accuracy_under_attack")
+    }
+    by = "loss" if run.settings.select_by is None else "accuracy_under_attack"
+    if not by_epoch[by]:
+        return {}
+    known = [value for value in by_epoch[by] if value is not None]
+    best = (min if by == "loss" else max)(known, default=None)
+    return {"held_out": {"by": by, "best": best, "by_epoch": {key: told for key, told in by_epoch.items() if told}}}
 
 
 def _teacher(run: Run, workspace: Workspace) -> Any:

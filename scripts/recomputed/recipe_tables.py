@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .estimates import SEEDS_FOR_A_STAR
-from .records import Checkout, Table, parts_of
+from .records import Checkout, Table, held_out, parts_of
 from .shown import Number, Place, check_heading, grid, is_table, plain, tables_in
 
 ENOUGH_HULL = 0.95
@@ -38,6 +38,7 @@ def check_recipe_cell(place: Place, table: Table, method: str, column: str, show
     value = table.value(method, column)
     if value is None:
         expected: list[Any] = [absent(table, method, column)]
+        ours = plain(ours)
     elif value.low is None or value.high is None:
         expected = [Number(value.mean, ".4g")]
     else:
@@ -53,6 +54,9 @@ def check_recipe_cell(place: Place, table: Table, method: str, column: str, show
 
 def absent(table: Table, method: str, column: str) -> str:
     """What stands where no number is."""
+    for part in parts_of(table.columns[column]) or [column]:
+        if table.chosen(method, part)[0] is None:
+            return undecided(table, method, part)
     records = [table.record(method, column, seed) for seed in table.seeds]
     if table.what(column) == "features" and any(record and record.get("features") for record in records):
         return "failed" if table.failed(method, [column]) else "in the figure"
@@ -62,6 +66,60 @@ def absent(table: Table, method: str, column: str) -> str:
     if parts and not all(table.marks(method, part) for part in parts):
         return "not run: not all of its columns were run"
     return "not run: not all of its columns were run" if "worst_of" in table.columns[column] else "not run"
+
+
+def undecided(table: Table, method: str, column: str) -> str:
+    """What stands where no candidate can be chosen."""
+    records = [table.records.get(run) for seed in table.seeds for run in table.trainings(method, column, seed)]
+    known = sum(held_out(record) is not None for record in records)
+    why = "every value lost its numbers" if known == len(records) else ""
+    why = why or f"{known} of {len(records)} trainings have a held-out score"
+    return f"not run: {' and '.join(differing(table, method, column))} cannot be chosen: {why}"
+
+
+def differing(table: Table, method: str, column: str) -> list[str]:
+    settings = table.candidates(method, column)
+    return [key for key in table.recipe.get("choose", {}) if any(one[key] != settings[0][key] for one in settings)]
+
+
+def check_choices(place: Place, lines: Sequence[str], table: Table) -> None:
+    """The line under a table that tells what was chosen on held-out rows."""
+    shown = [plain(line) for line in lines if line.startswith("Chosen for each method")]
+    told = choices(table)
+    if shown or told:
+        place.cell("choices", "values", "; ".join(shown), told)
+
+
+def choices(table: Table) -> str:
+    """What each method chose, by its value; nothing if none did."""
+    by_value: dict[str, list[str]] = {}
+    keys: list[str] = []
+    for method in table.methods:
+        own: dict[str, list[str]] = {}
+        for column in table.columns:
+            parts = parts_of(table.columns[column]) or [column]
+            places = [table.chosen(method, part)[0] for part in parts]
+            if None in places:
+                continue
+            values = [
+                {key: table.candidates(method, part)[place or 0][key] for key in differing(table, method, part)}
+                for part, place in zip(parts, places, strict=True)
+            ]
+            if values[0] and all(one == values[0] for one in values):
+                keys += [key for key in values[0] if key not in keys]
+                told = ", ".join(f"{key} {told_value(value)}" for key, value in values[0].items())
+                own.setdefault(told, []).append(column)
+        for told, columns in own.items():
+            by_value.setdefault(told, []).append(method if len(own) == 1 else f"{method} ({', '.join(columns)})")
+    if not by_value:
+        return ""
+    tried = "; ".join(f"{key} of {', '.join(map(told_value, table.recipe['choose'][key]))}" for key in keys)
+    told = ". ".join(f"{value}: {'; '.join(methods)}" for value, methods in by_value.items())
+    return f"Chosen for each method on held-out training rows, by the mean over seeds ({tried}): {told}."
+
+
+def told_value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def papers_of(table: Table, method: str, column: str) -> list[str]:
@@ -198,6 +256,7 @@ def check_sections(place: Place, lines: Sequence[str], checkout: Checkout, prefi
             seen.add((recipe, table.title))
             until = next((n for n in range(number, len(lines)) if lines[n].startswith("<details>")), len(lines))
             check_failures(here, lines[number:until], table)
+            check_choices(here, lines[number:until], table)
         elif not is_table(line):
             check_told(here, line, table)
     for name, tables in checkout.tables.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -124,17 +125,50 @@ class Table:
     def has_numbers(self) -> bool:
         return any(self.value(method, column) for method in self.methods for column in self.columns)
 
-    def settings(self, method: str, column: str) -> dict[str, Any]:
-        """The recipe's, then the column's, then the group's, then the method's."""
+    def settings(self, method: str, column: str, tried: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The recipe's, then a value that is tried, then the column's, then the group's, then the method's."""
         stated = {**self.recipe.get("paper_settings", {}), **self.recipe.get("our_settings", {})}
-        stated |= self.columns[column].get("settings", {})
+        stated |= {**(tried or {}), **self.columns[column].get("settings", {})}
         limit = {} if "limit" not in self.group else {"rows": self.group["limit"]}
         if limit and isinstance(stated.get("rows"), int):
             limit["rows"] = min(limit["rows"], stated["rows"])
         return {**stated, **limit, **self.group.get("settings", {}), **self.methods[method].get("settings", {})}
 
+    def candidates(self, method: str, column: str) -> list[dict[str, Any]]:
+        """The settings that a method chooses from; of values that something else decides there is one."""
+        choose = self.recipe.get("choose", {})
+        found: list[dict[str, Any]] = []
+        for values in itertools.product(*choose.values()):
+            settings = self.settings(method, column, dict(zip(choose, values, strict=True)))
+            found += [] if settings in found else [settings]
+        return found
+
+    def trainings(self, method: str, column: str, seed: int) -> list[Run]:
+        return [run_of(self.group["encoder"], seed, settings) for settings in self.candidates(method, column)]
+
+    @cache  # noqa: B019
+    def chosen(self, method: str, column: str) -> tuple[int | None, list[int]]:
+        """The place of the best candidate, by the mean over the seeds that all candidates have, and these seeds."""
+        count = len(self.candidates(method, column))
+        if count == 1:
+            return 0, self.seeds
+        scores = {
+            seed: [held_out(self.records.get(run)) for run in self.trainings(method, column, seed)]
+            for seed in self.seeds
+        }
+        seeds = [seed for seed in self.seeds if None not in scores[seed]]
+        losses = np.array([scores[seed] for seed in seeds], dtype=float)
+        if not seeds or np.isinf(losses).any(axis=0).all():
+            return None, []
+        return int(losses.mean(axis=0).argmin()), seeds
+
     def record(self, method: str, column: str, seed: int) -> dict[str, Any] | None:
-        return self.records.get(run_of(self.group["encoder"], seed, self.settings(method, column)))
+        place, seeds = self.chosen(method, column)
+        return (
+            self.records.get(self.trainings(method, column, seed)[place])
+            if place is not None and seed in seeds
+            else None
+        )
 
     def key(self, method: str, column: str) -> str:
         """The name under which a record has what a column shows."""
@@ -223,12 +257,8 @@ class Table:
     def failed(self, method: str, columns: Sequence[str]) -> set[Run]:
         """The runs behind some columns that ended in an error."""
         parts = [part for column in columns for part in (parts_of(self.columns[column]) or [column])]
-        return {
-            run_of(self.group["encoder"], seed, self.settings(method, part))
-            for part in parts
-            for seed in self.seeds
-            if (self.record(method, part, seed) or {}).get("error")
-        }
+        tried = {run for part in parts for seed in self.seeds for run in self.trainings(method, part, seed)}
+        return {run for run in tried if self.records.get(run, {}).get("error")}
 
     def majority(self, method: str, column: str) -> float | None:
         own = self.columns[column]
@@ -245,16 +275,23 @@ class Table:
         for seed in self.seeds:
             for method in self.methods:
                 for column in self.measured:
-                    record = self.record(method, column, seed)
-                    if record is not None:
-                        run = run_of(self.group["encoder"], seed, self.settings(method, column))
-                        keys = found.setdefault(run, (record, set()))[1]
-                        keys |= {self.key(method, column)} if self.what(column) == "accuracy" else set()
+                    for run in self.trainings(method, column, seed):
+                        if run in self.records:
+                            keys = found.setdefault(run, (self.records[run], set()))[1]
+                            keys |= {self.key(method, column)} if self.what(column) == "accuracy" else set()
         return found
 
 
 def parts_of(column: Mapping[str, Any]) -> list[str]:
     return list(column.get("average", column.get("worst_of", [])))
+
+
+def held_out(record: Mapping[str, Any] | None) -> float | None:
+    """The less the better: infinite if the training lost its numbers, None if nothing is known."""
+    found = None if record is None else record["training"].get("held_out")
+    if found is None:
+        return math.inf if record is not None and "is not finite" in (record["error"] or "") else None
+    return math.inf if found["best"] is None else found["best"] * (1 if found["by"] == "loss" else -1)
 
 
 def marks_of(answers: Mapping[str, Any], group: str | None) -> np.ndarray:

@@ -217,3 +217,70 @@ def test_an_entry_of_two_seeds_has_no_rank_and_moves_none(recompute, tmp_path, m
     place = recompute.Place(findings, "page", "board")
     recompute.check_board(place, shown.splitlines(), recompute.Checkout(tmp_path), "")
     assert findings.wrong == []
+
+
+CHOOSING = """
+title = "A table that chooses"
+paper = "ours"
+about = "Nothing."
+choose = { learning_rate = [1e-5, 1e-4] }
+methods = [{ name = "plain" }, { name = "swap", settings = { defence = "swap" } }]
+columns = [{ name = "Clean" }, { name = "FLOPs", measure = { what = "gflops" } }]
+[our_settings]
+task = "sst2"
+"""
+GROUP = '[[group]]\nfile = "m.jsonl"\nencoder = "minilm"\nrecipes = ["ours-small"]\nworkers = 1\n'
+
+
+@pytest.fixture
+def choosing(tmp_path):
+    """A checkout whose recipe chooses: plain the second rate by the mean loss, swap none yet."""
+    from unshaken_experiments import Measured, Outcome, cells, markdown, parse_recipe
+
+    recipe = parse_recipe("ours-small", CHOOSING, "ours-small.toml")
+    losses = {1e-5: (0.2, 0.2, 0.9), 1e-4: (0.3, 0.3, 0.3)}
+    outcomes = []
+    for method, seed in ((method, seed) for method in recipe.methods for seed in recipe.seeds):
+        for run in recipe.candidates("minilm", method, recipe.columns[0], seed):
+            rate = run.settings.learning_rate
+            if (method.name, rate) != ("swap", 1e-4):
+                training = {"seconds": 1.0, "steps": 2, "gflops": 1e4 * rate}
+                training["held_out"] = {"by": "loss", "best": losses[rate][seed]}
+                held = "1110" * 5 if rate == 1e-5 else "1000" * 5
+                answers = {"sst2 clean": Measured(held=held, majority=0.5, data="x", model="m")}
+                outcomes.append(Outcome(run=run, training=training, measured=answers))
+    papers = tmp_path / "experiments" / "unshaken_experiments" / "papers"
+    kept = tmp_path / "experiments" / "reproduce"
+    for folder in (papers, kept):
+        folder.mkdir(parents=True)
+    (papers / "ours-small.toml").write_text(CHOOSING)
+    (kept / "groups.toml").write_text(GROUP)
+    (kept / "m.jsonl").write_text("".join(outcome.line() + "\n" for outcome in outcomes))
+    table = markdown(recipe, cells(recipe, {one.run.key: one for one in outcomes}, "minilm"), 3, "minilm")
+    lines = ['<a id="ours-small"></a>', "", "**MiniLM-L6, all rows**", "", table, "", "<details>"]
+    return tmp_path, filled("results-ours", lines)
+
+
+def test_a_choice_on_held_out_rows_is_made_again(recompute, choosing):
+    root, page = choosing
+    assert "learning_rate 0.0001: plain." in page
+    assert "3 of 6 trainings have a held-out score" in page
+    assert wrong(recompute, recompute.Checkout(root), RESULTS, page) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    {
+        "the other's mean": ("| plain | 25.0", "| plain | 75.0"),
+        "the other's cost": ("| 1 |", "| 0.1 |"),
+        "another value told": ("learning_rate 0.0001: plain", "learning_rate 1e-05: plain"),
+        "nothing told": ("Chosen for each method", "For each method"),
+        "a choice among some": ("3 of 6 trainings", "6 of 6 trainings"),
+    }.items(),
+    ids=lambda fault: fault[0],
+)
+def test_a_wrong_choice_is_found(recompute, choosing, fault):
+    root, page = choosing
+    before, after = fault[1]
+    assert before in page
+    assert wrong(recompute, recompute.Checkout(root), RESULTS, page.replace(before, after))
