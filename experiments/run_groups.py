@@ -34,6 +34,7 @@ def main() -> None:
     words.add_argument("--workers", type=int, default=16)
     words.add_argument("--minutes", type=float, default=float("inf"))
     words.add_argument("--method", action="append", help="a method by its name in the recipe; all if not given")
+    words.add_argument("--seed", action="append", type=int, help="a seed of the recipe; all if not given")
     given = words.parse_args()
     known = [group.file for group in groups()]
     for file in given.files:
@@ -45,6 +46,10 @@ def main() -> None:
     for name in given.method or []:
         if name not in methods:
             raise UnshakenError(f"these groups have no method {name!r}; {nearest(name, sorted(methods))}")
+    seeds = {job.run.seed for group in groups() if group.file in given.files for job in group.jobs()}
+    for seed in given.seed or []:
+        if seed not in seeds:
+            raise UnshakenError(f"these groups have no seed {seed}; they have {', '.join(map(str, sorted(seeds)))}")
     deadline = time.time() + 60 * given.minutes
     with locked(given.out):
         waiting = [task for file in given.files for task in tasks(file, given, deadline)]
@@ -68,7 +73,9 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
         deadline=deadline,
     )
     wanted = own if not given.method else [group.only(given.method) for group in own]
-    for job in merge(job for group in wanted for job in group.jobs()):
+    for job in merge(
+        job for group in wanted for job in group.jobs() if given.seed is None or job.run.seed in given.seed
+    ):
         known = kept(file).get(job.run.key, workspace.outcome(job.run))
         if known.lacks(job.measures) and workspace.outcome(job.run).lacks(job.measures):
             yield job, workspace

@@ -6,13 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from small_world import RECIPE, make_world
 
-from unshaken_experiments import Job, Measure, Outcome, Run, Workspace, parse_recipe, plan, schedule
+from unshaken_experiments import Job, Measure, Outcome, Run, Workspace, load_recipe, parse_recipe, plan, schedule
 from unshaken_experiments.runs import OUT_OF_MEMORY
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -64,11 +65,15 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
         "2",
     ]
     command, out = [*command, "--out"], str(tmp_path / "out")
-    assert call(*command, out, "--method", "plain").startswith("2 training runs")  # one method, two seeds
+    assert call(*command, out, "--method", "plain", "--seed", "1").startswith("1 training runs")
+    assert call(*command, out, "--method", "plain").startswith("1 training runs")  # the other seed
     assert call(*command, out).startswith("2 training runs")  # the other
     with pytest.raises(subprocess.CalledProcessError) as refused:
         call(*command, out, "--method", "plan")
     assert "did you mean 'plain'?" in refused.value.stderr
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        call(*command, out, "--seed", "7")
+    assert "no seed 7; they have 0, 1" in refused.value.stderr
     assert "small.jsonl: 4 of 4 planned runs" in call("results.py", "collect", str(tmp_path / "out"))
     kept = [json.loads(line) for line in (workspace / "reproduce" / "small.jsonl").read_text().splitlines()]
     assert [outcome["error"] for outcome in kept] == [None] * 4
@@ -76,6 +81,15 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
     assert all(outcome["training"]["group_by_length"] for outcome in kept)
     assert call(*command, str(tmp_path / "other")).strip() == "0 training runs"
+
+
+def test_every_group_names_rows_and_columns_of_its_recipes() -> None:
+    """A name with a mistake would leave a row out, and nobody would notice before it was run."""
+    groups = tomllib.loads((EXPERIMENTS / "reproduce" / "groups.toml").read_text(encoding="utf-8"))["group"]
+    for group in groups:
+        recipes = [load_recipe(name) for name in group["recipes"]]
+        assert set(group.get("methods", ())) <= {row.name for recipe in recipes for row in recipe.methods}
+        assert set(group.get("columns", ())) <= {column.name for recipe in recipes for column in recipe.columns}
 
 
 def try_once(run: Run, measures: Sequence[Measure], workspace: Workspace) -> Outcome:

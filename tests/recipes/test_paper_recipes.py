@@ -12,15 +12,17 @@ from statistics import mean
 import pytest
 
 from unshaken.attacks import ATTACKS
+from unshaken.connections import Detached, Implicit
 from unshaken.connections import parse as parse_connection
 from unshaken.defences import Defence
 from unshaken.defences import parse as parse_defence
 from unshaken.names import from_spec
+from unshaken.solvers import GradientDescent
 from unshaken.tasks import PROTOCOLS, TASKS
 from unshaken_experiments.recipe import Column, Method, Number, Recipe, load_recipe, recipe_names
 from unshaken_experiments.runs import Run, Settings
 
-PAPER_RECIPES = {name: load_recipe(name) for name in recipe_names() if name.startswith(("im-bert-", "rift-"))}
+PAPER_RECIPES = {name: load_recipe(name) for name in recipe_names() if re.match("(im-bert|rift)-(table|figure)-", name)}
 EACH = pytest.mark.parametrize("recipe", PAPER_RECIPES.values(), ids=PAPER_RECIPES)
 EXPECTED = {
     *(f"im-bert-table-{number}" for number in ("1", "2-500", "2-1000", "3", "4", "5", "6")),
@@ -271,3 +273,34 @@ def test_figures_have_what_they_draw(recipe: Recipe) -> None:
         assert None not in lines
     if figure.kind == "trade-off":
         assert measured[str(figure.x)] == "accuracy"
+
+
+@pytest.mark.parametrize("task", ["rte", "sst2"])
+def test_im_bert_in_its_authors_regime(task: str) -> None:
+    recipe = load_recipe(f"im-bert-authors-{task}")
+    trained = {
+        method.name: recipe.candidates("encoder", method, column, 0)
+        for method in recipe.methods
+        for column in recipe.measured
+    }
+    every = {run.settings for runs in trained.values() for run in runs}
+    assert len(every) == 3 * len(recipe.methods)  # no two rows are one
+    assert {(one.task, one.rows, one.epochs, one.batch_size) for one in every} == {(task, None, 3, 16)}
+    for runs in trained.values():
+        assert [run.settings.learning_rate for run in runs] == [2e-5, 5e-5, 1e-4]
+    for name, (run, *_) in trained.items():
+        keys = ("layers", "solver", "gradient", "form", "theta", "step")
+        connection = parse_connection(run.settings.connection, **{key: getattr(run.settings, key) for key in keys})
+        if "IM" not in name:
+            assert connection is None or not connection.is_implicit
+            continue
+        assert connection is not None
+        assert connection.layers == name.split(", ")[-1]
+        if "Anderson" in name:
+            assert isinstance(connection.gradient_mode, Implicit)
+        else:
+            solver = connection.solver
+            assert isinstance(solver, GradientDescent)
+            assert isinstance(connection.gradient_mode, Detached)
+            assert (solver.steps, solver.rate) == (5, 0.1)
+            assert (solver.safeguard == "polyak") == ("Polyak" in name)
