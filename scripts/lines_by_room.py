@@ -48,7 +48,7 @@ NEW = {
     *("tasks/tables.py", "training/defaults.py", "training/hardening.py", "training/step_lines.py", "truncation.py"),
     *(f"victims/{name}.py" for name in ("answers", "averaged", "bare_encoder", "calibrated", "http", "onnx")),
     *(f"victims/{name}.py" for name in ("alone", "reading", "vote", "wrapper")),
-    *("wordings/memory.py", "wordings/windows.py"),
+    *("wordings/memory.py", "wordings/windows.py", "wordings/word_cuts.py"),
 }  # what the wheel could not do before
 
 

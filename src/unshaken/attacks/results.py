@@ -8,10 +8,12 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from unshaken.display import note, spreadsheet_cell
+from unshaken.attacks.display import Swap, changed_html, changed_text
+from unshaken.display import note, spreadsheet_cell, visible
 from unshaken.errors import UnshakenError
 from unshaken.files import atomic_writer, parse_checked, with_check
 from unshaken.proportion import Proportion
@@ -19,6 +21,7 @@ from unshaken.schema import decode
 
 Outcome = Literal["skipped", "success", "failure", "error"]
 SCHEMA = 1
+SHOWN = 5  # broken texts below a table of results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ class AttackResult:
     outcome: Outcome
     original: tuple[str, ...]
     adversarial: tuple[str, ...] | None = None
-    swaps: tuple[tuple[int, int, str, str], ...] = ()
+    swaps: tuple[Swap, ...] = ()
     prediction: int | None = None
     adversarial_prediction: int | None = None
     score_before: float | None = None
@@ -59,15 +62,17 @@ class AttackResult:
 
     def __str__(self) -> str:
         """To print: the text with an arrow from each changed word to what took its place, and what became of it."""
-        from unshaken.attacks.display import result_text
-
-        return result_text(self)
+        return f"{changed_text(self.original, self.swaps)}\n{self._fate()}"
 
     def _repr_html_(self) -> str:
         """For notebooks: the text with each changed word struck through and what took its place beside it."""
-        from unshaken.attacks.display import result_html
+        return f"<p>{changed_html(self.original, self.swaps)}<br><small>{escape(self._fate())}</small></p>"
 
-        return result_html(self)
+    def _fate(self) -> str:
+        before = "" if self.score_before is None else f" ({self.score_before:.0%} sure)"
+        now = "" if self.adversarial_prediction is None else f", now {self.adversarial_prediction}"
+        why = "" if self.error is None else f", {visible(self.error)}"
+        return f"{self.outcome}: label {self.label}{before}{now}, {self.queries} queries{why}"
 
     @property
     def unconfirmed(self) -> bool:
@@ -111,9 +116,9 @@ class AttackResults(Sequence[AttackResult]):
 
     def _repr_html_(self) -> str:
         """For notebooks: the sentence above, and the first texts that were broken."""
-        from unshaken.attacks.display import results_html
-
-        return results_html(self)
+        broken = [row for row in self if row.outcome == "success"]
+        more = f"<p>and {len(broken) - SHOWN} more</p>" if len(broken) > SHOWN else ""
+        return f"<p><b>{escape(repr(self))}</b></p>" + "".join(row._repr_html_() for row in broken[:SHOWN]) + more
 
     def to_pandas(self) -> Any:
         """A DataFrame, one row per example."""

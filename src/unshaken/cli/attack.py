@@ -192,8 +192,8 @@ def coloured_diff(
     text.append(f"{row.example_id} ", style="bold")
     alike = "" if similarity is None else f", {ENCODER} finds both texts {similarity:.0%} alike"
     text.append(f"{attack}: {label(row.prediction)} -> {label(row.adversarial_prediction)}{alike}\n", style="dim")
-    for column in range(len(row.original)):
-        for kept, before, after in changes(row, column):
+    for column, original in enumerate(row.original):
+        for kept, before, after in changes(original, row.swaps, column):
             text.append(kept)
             text.append(before, style="red strike")
             text.append("→" if before or after else "", style="dim")  # so that the change is seen without colours too

@@ -21,7 +21,7 @@ from unshaken.wordings.cuts import AddedTokens, Column, PartReader, cut, family_
 from unshaken.wordings.pool import PiecePool
 from unshaken.wordings.recipes import recipes_of
 from unshaken.wordings.table import Recipe, Template, TokenTable
-from unshaken.wordings.windows import WordCut, cut_at_words
+from unshaken.wordings.word_cuts import WordCut, cut_at_words
 
 # Strings and groups of them whose tokens are kept, some 30 MB. All are copied with every batch that brings new ones.
 REMEMBERED = 1 << 16
