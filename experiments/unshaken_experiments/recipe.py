@@ -7,6 +7,7 @@ paths or files.
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ Number = float | tuple[float, ...]  # a mean, or a mean with its deviation
 
 
 MOST_SEEDS = 1_000
+MOST_CANDIDATES = 100
 # Held-out scores of two of these are of other rows or by another measure: neither is the better one.
 NEVER_CHOSEN = ("task", "protocol", "rows", "select_by", "substitutions")
 
@@ -190,6 +192,11 @@ class Recipe:
                 raise UnshakenError(f"recipe {self.name!r}: {key} is to be chosen, so leave it out of the settings")
             if len(values) < 2 or any(value in values[:place] for place, value in enumerate(values)):
                 raise UnshakenError(f"recipe {self.name!r}: give {key} two or more values to choose from, each once")
+        count = math.prod(map(len, self.choose.values()))
+        if count > MOST_CANDIDATES:
+            raise UnshakenError(
+                f"recipe {self.name!r} has {count:,} candidates a method; at most {MOST_CANDIDATES} are taken"
+            )
 
     def _check_parts(self, column: Column) -> None:
         parts = [part for part in self.columns if part.name in column.parts]

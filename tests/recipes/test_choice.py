@@ -224,6 +224,7 @@ def test_one_epoch_has_no_held_out_score_to_choose_by() -> None:
         ("{ learning_rat = [1, 2] }", "did you mean 'learning_rate'?"),
         ("{ rows = [10, 20] }", "cannot be chosen on held-out rows"),
         ("{ batch_size = [4, 8] }", "leave it out of the settings"),
+        (f"{{ hops = {[*range(11)]}, weight_decay = {[*range(10)]} }}", "110 candidates a method"),
         ("{ learning_rate = [1e-5] }", "two or more values"),
         ("{ learning_rate = [1e-5, 1e-5] }", "two or more values"),
         ("{ learning_rate = 1e-5 }", "a list"),
