@@ -64,6 +64,7 @@ def test_a_hardened_model_can_be_attacked_on_rows_it_did_not_see(unshaken, tiny,
     small = ["--epochs", 1, "--max-length", 16, "--attacked", 2, "--cpu"]
     code, text, err = unshaken("harden", opinions, *columns, "--model", tiny, "--out", out, *small)
     assert code == 0, err
+    assert "pwws, genetic on 2 examples of the attacked sample, 2 models: at most about" in err
     held_out = out / "held-out.jsonl"
     assert str(held_out) in text
     assert len(held_out.read_text().splitlines()) == 6

@@ -118,7 +118,9 @@ def test_two_seeds_are_measured_on_the_same_rows(tmp_path: Path, bert: Any) -> N
 
 
 @pytest.mark.full
-def test_a_stopped_run_goes_on(tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_goes_on(
+    tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, tokenizer = bert
     model.float().save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
@@ -139,7 +141,11 @@ def test_a_stopped_run_goes_on(tmp_path: Path, bert: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(Genetic, "__call__", search)
     with pytest.raises(UnshakenError, match="resume"):
         unshaken.harden(*given, out=tmp_path / "run", **options)
+    capsys.readouterr()
     found = unshaken.harden(*given, out=tmp_path / "run", resume=True, **options)
+    assert "2 models, without what is finished: at most about" in capsys.readouterr().err
+    unshaken.harden(*given, out=tmp_path / "run", resume=True, **options)
+    assert "at most about" not in capsys.readouterr().err  # nothing is left
     assert [item.accuracy(name) for item in found.report.evaluations for name in item.conditions] == [
         item.accuracy(name) for item in whole.report.evaluations for name in item.conditions
     ]

@@ -81,6 +81,7 @@ def harden(
             seed=seed,
             arguments=arguments,
             resume=resume,
+            progress=console.is_terminal,
         )
         page = found.report.save(out / "report.html")
         for tuned in (found.plain, found.hardened):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from unshaken.attacks import PWWS, Attack, Genetic
 from unshaken.defences import SWAP
+from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate, merge
+from unshaken.evaluation.outlook import outlook
 from unshaken.examples import Examples
 from unshaken.smoothing import Smoothing
 from unshaken.substitutions import All, Substitutions, Typos, WordNet
@@ -67,6 +69,7 @@ def harden(
     seed: int = 0,
     arguments: dict[str, Any] | None = None,
     resume: bool = False,
+    progress: bool = False,
 ) -> Hardened:
     """Fine-tune a model plainly and hardened on the same rows, and attack both with every source at once.
 
@@ -87,6 +90,7 @@ def harden(
         seed: Of training and attacks. Models of all seeds are measured on the same rows.
         arguments: Of `RobustTrainingArguments`.
         resume: Continue what `out` holds: from the last checkpoints and the examples that are attacked already.
+        progress: Show a progress bar for each attack.
 
     Example:
         >>> found = unshaken.harden("minilm", "reviews.csv", out="out/hardened")
@@ -131,8 +135,10 @@ def harden(
         Genetic(substitutions=everything, population=20, generations=10, seed=seed),
     ]
     clean = evaluate(victims, {"held out": rows.test}, seed=seed)
-    chosen = {"the attacked sample": rows.test.sample(attacked)}  # the same for every seed
-    robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume)
+    chosen = replace(rows.test.sample(attacked), name="the attacked sample")  # the same for every seed
+    if line := outlook(list(victims.values()), chosen, attacks, resumed=out / "attacks" if resume else None):
+        note(line)
+    robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume, progress=progress)
     report = merge([clean, robust])
     report.save(out / "report.json")
     return Hardened(plain=plain, hardened=hardened, report=report, victim=victims["hardened"], held_out=held_out)
