@@ -42,6 +42,24 @@ def test_the_names_the_readme_imports_exist():
             assert hasattr(importlib.import_module(module), name.strip()), (module, name)
 
 
+def test_pages_list_all_that_a_recipe_and_a_package_may_name():
+    from dataclasses import fields
+    from typing import get_args
+
+    from unshaken.names import GROUPS
+    from unshaken_experiments.runs import Measure, Settings, What
+
+    pages = {name: (ROOT / "docs/how-to" / name).read_text() for name in ("reproduce.md", "write-your-own.md")}
+    settings, measures = re.search(
+        r"^Settings: (.*?)\. A measure is (.*?)\.", pages["reproduce.md"], re.M | re.S
+    ).groups()
+    assert re.findall(r"`(.*?)`", settings) == [item.name for item in fields(Settings)]
+    known = {*get_args(What), *(item.name for item in fields(Measure))} - {"accuracy", "what"}
+    assert set(re.findall(r"`(.*?)`", measures)) == known
+    (groups,) = re.findall(r"^Groups: (.*?)\. ", pages["write-your-own.md"], re.MULTILINE)
+    assert set(re.findall(r"`(.*?)`", groups)) == set(GROUPS.values())
+
+
 COMMANDS = [(page.relative_to(ROOT), line) for page in PAGES for line in shell_lines(page)]
 
 
