@@ -162,24 +162,27 @@ def attacks_int8() -> str:
 
 
 def attacks_gpu() -> str:
-    """The engine beside the model alone, in one run; and its share in another, on a machine with a faster processor."""
+    """The engine beside the model alone, in one run; and by one and by several processes in another."""
     about, *found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
-    others = lines(HERE / "benchmarks" / "gpu" / "attacks-faster-host.jsonl")
-    faster = {row["attack"]: row for row in others if "wall_s" in row}
+    others = lines(HERE / "benchmarks" / "gpu" / "attacks-processes.jsonl")
+    again = {row["attack"]: row for row in others if "wall_s" in row}
+    together = {row["attack"]: row for row in others if "processes" in row}
     rows = [
         [
             row["attack"],
             str(row["examples"]),
             number(row["rows_per_s"], 0),
             number(row["forward_only_rows_per_s"], 0) if "forward_only_rows_per_s" in row else "",
-            *(percent(of, "share_of_forward_only") for of in (row, faster.get(row["attack"], {}))),
+            *(percent(of, "share_of_forward_only") for of in (row, again.get(row["attack"], {}))),
+            percent(together.get(row["attack"], {}), "share_by_processes"),
             percent(row, "share_of_all_passes") if row.get("encoder_only_s") else "",
             number(row["wall_s"], 2),
         ]
         for row in found
         if "wall_s" in row
     ]
-    shares = ["share", "on a faster host", "with its encoder's passes"]
+    (count,) = {row["processes"] for row in together.values()}
+    shares = ["share", "on another host", f"there, {count} processes", "with its encoder's passes"]
     return caption(about) + grid(["attack", "examples", "rows/s", "model alone, rows/s", *shares, "seconds"], rows)
 
 
@@ -228,6 +231,27 @@ def attack(found: attack_costs.Table | None) -> str:
         return "Not measured yet: `python benchmarks/attack_cost.py --device cuda --bf16` makes the numbers."
     about, heading, rows = found
     return (caption(about) if about else "") + grid(heading, rows)
+
+
+def smoothing_cost() -> str:
+    """What a smoothed vocabulary costs, by record."""
+    rows = []
+    for name in ("cpu/smoothing.json", "cpu/smoothing_wordnet.json", "gpu/smoothing_32.json", "gpu/smoothing_256.json"):
+        found = load(name)
+        about, jobs = found["about"], {row["job"]: row for row in found["rows"]}
+        kernels = jobs["training step"].get("kernels")
+        rows.append(
+            [
+                f"{about['device']}, {about['batch']}",
+                f"{found['substitutions']}, {found['words']:,}",
+                f"{found['tokenizer loaded in']:.1f} s",
+                number(jobs["tokenising"]["ratio"]),
+                number(jobs["training step"]["ratio"]) + (f" (kernels {number(kernels)})" if kernels else ""),
+                number(jobs.get("inference", {}).get("ratio")),
+            ]
+        )
+    timed = ["tokenising", "training step", "inference when settled"]
+    return grid(["device, batch", "words", "tokenizer loads in", *timed], rows)
 
 
 def caption(about: dict[str, Any]) -> str:
@@ -378,6 +402,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attacks-cpu": attacks_cpu,
     "attacks-int8": attacks_int8,
     "attacks-gpu": attacks_gpu,
+    "smoothing-cost": smoothing_cost,
     "baselines": baselines.table,
     "attacks-compared": attacks_compared,
     "results-totals": results.totals,
