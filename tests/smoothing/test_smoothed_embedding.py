@@ -103,6 +103,27 @@ def test_padding_and_batch_do_not_matter(bert: tuple[Any, Any], words: Dictionar
     torch.testing.assert_close(wide, alone)
 
 
+def test_a_batch_without_smoothed_words(bert: tuple[Any, Any], words: Dictionary) -> None:
+    _, tokenizer, table = smoothed(bert, words)
+    ids = tokenizer(["an unknown thing", "(!)"], padding=True, return_tensors="pt")["input_ids"]
+    assert (ids < table.first).all()
+    found = table(ids)
+    torch.testing.assert_close(found, table.weight[ids])
+    found.sum().backward()
+    assert not table.theta.grad.any()
+    assert table(ids[:0]).shape == (0, *found.shape[1:])
+
+
+def test_smoothed_again_over_another_set(bert: tuple[Any, Any], words: Dictionary) -> None:
+    other = Dictionary(entries={"film": ["movie", "slow"], "good": ["bad"]})
+    fresh, tokenizer, _ = smoothed(copy.deepcopy(bert), other)
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    used, used_tokenizer, _ = smoothed(bert, words)
+    used(**used_tokenizer(TEXTS, padding=True, return_tensors="pt"))
+    again, _, _ = smoothed(unsmooth(used, used_tokenizer), other)
+    torch.testing.assert_close(again(**inputs).logits, fresh(**inputs).logits)
+
+
 def test_settled_and_unsmoothed(bert: tuple[Any, Any], words: Dictionary) -> None:
     plain, plain_tokenizer = copy.deepcopy(bert[0]), bert[1]
     clean = plain(**plain_tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
