@@ -450,6 +450,8 @@ def test_the_host_waits_per_round_and_not_per_example(
     monkeypatch.setattr("unshaken.attacks.engine.confirmed", lambda reached, victim, results: results)
     victim = Victim.from_model(victims[2].model, victims[2].tokenizer, batch_tokens=1 << 20)
     victim._launch_tokens = 1 << 20  # one batch a question, as a model may wait once in each
+    assert victim._shortcut is not None
+    victim._shortcut.on_cpu = False  # passes as a GPU has them
     rounds, predict = [0], victim.predict_table
 
     def counted(*given: Any) -> Any:

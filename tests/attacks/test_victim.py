@@ -30,6 +30,7 @@ from unshaken.attacks.spaces import Spaces
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.victims import bare_encoder
 from unshaken.victims.bare_encoder import BareEncoder
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import Rows, TokenAssembler
@@ -171,6 +172,48 @@ def test_last_layer_for_the_first_token_alone(kind: Any, config: Any, used: bool
                 found = model(**inputs).logits
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(model(**inputs).logits, expected, rtol=0, atol=0)  # and it is gone again
+
+
+@pytest.mark.parametrize("turned", [None, 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_shortcut_on_rows_that_share_their_tokens(
+    dtype: torch.dtype, turned: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without padding, too, and with weights that are turned first."""
+    monkeypatch.setattr(bare_encoder, "TURNED_TOKENS", turned)
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SHAPE)).eval().to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases as large as weights, so that a lost one shows
+            parameter.normal_(std=0.3)
+    ids = torch.randint(5, 40, (9,)).repeat(6, 1)
+    ids[range(6), range(6)] = 41  # each row with another word changed
+    inputs = {"input_ids": ids, "attention_mask": torch.ones(6, 1, 1, 9, dtype=torch.bool)}
+    shortcut = BareEncoder.of(model, inputs)
+    assert shortcut is not None
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        with shortcut.open():
+            found = model(**inputs).logits
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_tokens_that_only_begin_alike_are_not_taken_for_one() -> None:
+    torch.manual_seed(0)
+    linear, tokens = torch.nn.Linear(8, 4), torch.randn(2, 3, 8)
+    tokens[1, 0] = tokens[0, 0]
+    torch.testing.assert_close(bare_encoder._project_once(tokens)(linear, tokens), linear(tokens))
+    tokens[:, :, :4] = 1.0
+    torch.testing.assert_close(bare_encoder._project_once(tokens)(linear, tokens), linear(tokens))
+
+
+def test_a_batch_ends_between_two_lengths(tokenizer: Any) -> None:
+    """Rows of one length are never split to pad some of them, unless the budget of tokens does it."""
+    victim = ModelVictim(tiny_bert(tokenizer), tokenizer, batch_tokens=40)
+    lengths = np.array([5, 5, 4, 4, 4, 3, 3])
+    assert [victim.batch_end(lengths, 0, padding) for padding in (0, 2, 3, 6, 7)] == [2, 2, 5, 5, 7]
+    assert victim.batch_end(np.full(20, 5), 0, 0) == 8
+    assert victim.batch_end(np.array([5]), 0, 0) == 1
 
 
 def test_shortcut_is_not_used_where_it_would_be_wrong(tokenizer: Any) -> None:
