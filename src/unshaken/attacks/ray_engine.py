@@ -285,5 +285,5 @@ def _schema(pyarrow: Any) -> Any:
     text, whole, real = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
     swap = pyarrow.struct(zip(SWAP, (whole, whole, text, text), strict=True))
     kinds = {"str": text, "Outcome": text, "int": whole, "float": real}
-    kinds |= {"tuple[str, ...]": pyarrow.list_(text), "tuple[tuple[int, int, str, str], ...]": pyarrow.list_(swap)}
+    kinds |= {"tuple[str, ...]": pyarrow.list_(text), "tuple[Swap, ...]": pyarrow.list_(swap)}
     return pyarrow.schema([(own.name, kinds[str(own.type).removesuffix(" | None")]) for own in fields(AttackResult)])
