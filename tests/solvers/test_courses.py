@@ -36,6 +36,7 @@ def test_only_solves_of_a_known_length_can_be_walked():
     start = torch.zeros(1, 4)
     for solver in (Anderson(steps=0), Anderson(tolerance=1e-3), FixedPoint(), Broyden()):
         assert solver.course(start) is None
+        assert not solver.has_course
 
 
 @pytest.mark.parametrize(("factor", "is_trusted"), [(9.0, True), (11.0, False)])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from unshaken.connections.backbones import parse_layers
 from unshaken.connections.connection import Connection
-from unshaken.connections.gradients import BACKWARD_STEPS, Implicit, Phantom, Unrolled
+from unshaken.connections.gradients import BACKWARD_STEPS, Detached, Implicit, Phantom, Unrolled
 from unshaken.solvers import Anderson
 
 
@@ -28,15 +26,15 @@ def connection_cost(
     if connection.is_implicit:
         solver, mode = connection.solver, connection.gradient_mode
         solving = solver.steps * solver.evaluations_per_step
-        explicit = connection.theta < 1 and not solver.starts_explicit
-        at_solution = mode.steps if isinstance(mode, Phantom) else 1
-        inference = float(solving + at_solution + explicit)
+        at_solution = mode.steps if isinstance(mode, Phantom) else int(isinstance(mode, Implicit))
+        differentiated = connection.theta < 1 or isinstance(mode, Detached)
+        explicit = differentiated or solver.starts_explicit  # layer(h) is evaluated once, whatever asks for it
+        inference = float(solving + explicit + at_solution)
         if isinstance(mode, Unrolled):  # every evaluation carries the gradient
-            training = float(solving + solver.starts_explicit + explicit)
-        elif isinstance(mode, Implicit):
-            training = (solving + _differentiating(mode, connection.form, pre_norm)) / 3 + explicit
+            training = float(solving + explicit)
         else:
-            training = solving / 3 + at_solution + explicit
+            after = _differentiating(mode, connection.form, pre_norm) / 3 if isinstance(mode, Implicit) else at_solution
+            training = solving / 3 + (explicit if differentiated else explicit / 3) + after
     share = len(parse_layers(connection.layers, sizes)) / sum(sizes.values())
     return 1 + share * (training - 1), 1 + share * (inference - 1)
 
@@ -47,5 +45,5 @@ def _differentiating(mode: Implicit, form: str, pre_norm: bool) -> int:
     solver = mode.solver or Anderson(steps=BACKWARD_STEPS[form])
     products = solver.steps * solver.evaluations_per_step
     if mode.order == 1:
-        return 3 + products - (solver.course(torch.zeros(1, 1)) is not None)  # the pass to the weights makes the last
+        return 3 + products - solver.has_course  # the pass to the weights makes the last
     return 1 + mode.order * (3 + products)  # the graph of all products, and a pass and a solve for each order

@@ -57,8 +57,12 @@ class Anderson(IterativeSolver):
         products = (residuals @ residuals.transpose(1, 2)).double()
         return self._mixed(products, tuple(range(len(memory.images))), memory.points, memory.images)
 
+    @property
+    def has_course(self) -> bool:
+        return self.steps > 0 and self.tolerance == 0
+
     def course(self, z0: Tensor, mask: Tensor | None = None) -> AndersonCourse | None:
-        return AndersonCourse(self, z0, mask) if self.steps > 0 and self.tolerance == 0 else None
+        return AndersonCourse(self, z0, mask) if self.has_course else None
 
     def _unguarded(self, g: Map, z0: Tensor, mask: Tensor | None) -> Solution:
         course = AndersonCourse(self, z0, mask)

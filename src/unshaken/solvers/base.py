@@ -85,6 +85,11 @@ class Solver(ABC):
         """Evaluations of g, and products with its Jacobian."""
         return 2 if self.needs_vjp else 1
 
+    @property
+    def has_course(self) -> bool:
+        """Whether `course` gives a solve to walk."""
+        return False
+
     @abstractmethod
     def __call__(self, g: Map, z0: Tensor, mask: Tensor | None = None) -> Solution:
         """Solve z = g(z) from `z0`. `mask` (batch, seq) is 1 for tokens that count in residuals, 0 for padding.
