@@ -38,18 +38,24 @@ def main() -> None:
     smoothing = Smoothing(substitutions=source, hops=given.hops, most_words=given.words)
     start = time.process_time()
     smoothed, longer = smooth(copy.deepcopy(plain), tokenizer, smoothing, texts=texts)
-    found = {"words": len(longer) - len(tokenizer), "smoothed in": time.process_time() - start}
+    found: dict[str, Any] = {"words": len(longer) - len(tokenizer), "smoothed in": time.process_time() - start}
     with tempfile.TemporaryDirectory() as folder:
         longer.save_pretrained(folder)
         start = time.process_time()
         AutoTokenizer.from_pretrained(folder)
         found["tokenizer loaded in"] = time.process_time() - start
     print(found)
-    rows = [ratio("tokenising", given, lambda: tokenizer(texts), lambda: longer(texts), on="cpu")]
+    found |= {"substitutions": source.name, "hops": given.hops, "repeats": given.repeats}
     batches = [batch(one, texts, given) for one in (tokenizer, longer)]
-    rows.append(ratio("training step", given, step(plain, batches[0]), step(smoothed, batches[1])))
-    rows.append(ratio("inference", given, answer(plain, batches[0]), answer(settle(smoothed), batches[1])))
-    save(given, rows, substitutions=source.name, hops=given.hops, **found)
+    jobs = {
+        "tokenising": lambda: (lambda: tokenizer(texts), lambda: longer(texts)),
+        "training step": lambda: (step(plain, batches[0]), step(smoothed, batches[1])),
+        "inference": lambda: (answer(plain, batches[0]), answer(settle(smoothed), batches[1])),
+    }
+    rows = []
+    for job, pair in jobs.items():
+        rows.append(ratio(job, "cpu" if job == "tokenising" else given.device, given.repeats, *pair()))
+        save(given, rows, threads=torch.get_num_threads(), **found)  # what there is, should it be stopped
 
 
 def batch(tokenizer: Any, texts: list[str], given: Any) -> Any:
@@ -57,12 +63,9 @@ def batch(tokenizer: Any, texts: list[str], given: Any) -> Any:
     return tokenizer(texts[: given.batch], **options).to(given.device)
 
 
-def ratio(
-    job: str, given: Any, plain: Callable[[], Any], smoothed: Callable[[], Any], on: str | None = None
-) -> dict[str, Any]:
+def ratio(job: str, device: str, repeats: int, plain: Callable[[], Any], smoothed: Callable[[], Any]) -> dict[str, Any]:
     """The fastest of the repeats of each, taken in turn after one that warms up."""
-    device = on or given.device
-    runs = [[seconds(run, device) for run in (plain, smoothed)] for _ in range(given.repeats + 1)][1:]
+    runs = [[seconds(run, device) for run in (plain, smoothed)] for _ in range(repeats + 1)][1:]
     times = [min(column) for column in zip(*runs, strict=True)]
     found = {"job": job, "plain_s": times[0], "smoothed_s": times[1], "ratio": times[1] / times[0]}
     if device == "cuda":

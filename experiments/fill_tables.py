@@ -181,8 +181,8 @@ def attacks_gpu() -> str:
         for row in found
         if "wall_s" in row
     ]
-    (count,) = {row["processes"] for row in together.values()}
-    shares = ["share", "on another host", f"there, {count} processes", "with its encoder's passes"]
+    counts = ", ".join(sorted({str(row["processes"]) for row in together.values()}))
+    shares = ["share", "on another host", f"there, {counts} processes", "with its encoder's passes"]
     return caption(about) + grid(["attack", "examples", "rows/s", "model alone, rows/s", *shares, "seconds"], rows)
 
 

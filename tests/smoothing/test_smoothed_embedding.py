@@ -78,11 +78,23 @@ def test_forward_and_gradient_are_the_formulas(bert: tuple[Any, Any], words: Dic
     assert (ids < table.first).any()
 
     cotangent = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(1))
-    cotangent[ids == table.padding_idx] = 0  # torch gives padding no gradient
     found.backward(cotangent)
     expected.backward(cotangent)
+    assert (ids == table.padding_idx).any()
+    weight.grad[table.padding_idx] = 0  # torch gives padding no gradient
     torch.testing.assert_close(table.theta.grad, theta.grad)
     torch.testing.assert_close(table.weight.grad, weight.grad)
+
+
+def test_follows_its_weights_to_another_precision_and_device(bert: tuple[Any, Any], words: Dictionary) -> None:
+    model, tokenizer, table = smoothed(bert, words)
+    ids = tokenizer(TEXTS, padding=True, return_tensors="pt")["input_ids"]
+    expected = table(ids).double()
+    torch.testing.assert_close(model.double().get_input_embeddings()(ids), expected)
+    torch.testing.assert_close(model.float().get_input_embeddings()(ids), expected.float())
+    there = table._spans_on(torch.device("meta"))
+    assert there.device.type == "meta"
+    torch.testing.assert_close(table(ids), expected.float())  # and back
 
 
 def test_a_swap_moves_the_input_less_than_it_did(bert: tuple[Any, Any], words: Dictionary) -> None:

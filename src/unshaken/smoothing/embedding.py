@@ -34,7 +34,7 @@ class SmoothedEmbedding(nn.Embedding):
         own = F.embedding(
             input.masked_fill(added, filler), self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq
         )
-        # Ordinary tokens are means over nothing: to pick out the others would make a GPU wait, and cost more.
+        # Ordinary tokens are means over nothing: to pick out the others, or each word once, would make a GPU wait.
         starts, lengths = self._spans_on(input.device)[:, input.flatten()]
         smoothed = self.kernel.means(starts, lengths, self.theta).view_as(own)
         return smoothed.where(added[..., None], own)
