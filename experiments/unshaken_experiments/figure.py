@@ -8,7 +8,7 @@ from typing import Any
 
 from unshaken.reports import figures
 from unshaken_experiments import paper_figures as papers
-from unshaken_experiments.recipe import Recipe
+from unshaken_experiments.recipe import Method, Recipe
 from unshaken_experiments.runs import Outcome
 from unshaken_experiments.table import Cell, View
 
@@ -25,15 +25,11 @@ def draw(
     """The figure; None where no number for it was run."""
     assert recipe.figure is not None
     view = View(recipe, outcomes, encoder, tuple(seeds or recipe.seeds), changes)
-    of_first = {
-        method.name: outcome
-        for method in recipe.methods
-        if (outcome := view.outcome(method, recipe.measured[0], view.seeds[0])) is not None
-    }
+    of_first = {method.name: outcome for method in recipe.methods if (outcome := _first(view, method)) is not None}
     numbers = {(cell.method, cell.column): cell.ours for cell in found if cell.ours is not None}
     match recipe.figure.kind:
         case "distance":
-            curves = {name: outcome.training["distance"] for name, outcome in of_first.items() if outcome.training}
+            curves = {name: outcome.training["distance"] for name, outcome in of_first.items()}
             return papers.distance_curves(curves) if curves else None
         case "feature-map":
             return _feature_map(of_first)
@@ -41,6 +37,12 @@ def draw(
             return _trade_off(recipe, numbers)
         case "sweep":
             return _sweep(recipe, numbers)
+
+
+def _first(view: View, method: Method) -> Outcome | None:
+    """Of the first seed that has a training, which is the chosen one where there is a choice."""
+    found = (view.outcome(method, view.recipe.measured[0], seed) for seed in view.seeds)
+    return next((outcome for outcome in found if outcome is not None and outcome.training), None)
 
 
 def _families(recipe: Recipe) -> dict[str, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +27,11 @@ from unshaken_experiments import (
     parse_recipe,
     plan,
 )
-from unshaken_experiments.inputs import training_rows
+from unshaken_experiments.figure import draw
+from unshaken_experiments.inputs import attack_of, training_rows
+from unshaken_experiments.results import coverage_line
 from unshaken_experiments.runs import OUT_OF_MEMORY
+from unshaken_experiments.work import _held_out
 
 RATES = (1e-5, 1e-4, 1e-3)
 CHOOSING = RECIPE.replace("learning_rate = 1e-3\n", "").replace(
@@ -102,6 +106,11 @@ def test_the_lowest_mean_loss_on_held_out_rows_decides_whatever_is_reported() ->
 def test_accuracy_under_attack_decides_by_the_highest_mean() -> None:
     recipe = recipe_of(CHOOSING.replace("epochs = 2", 'epochs = 2\nselect_by = "pwws"'))
     assert shown(recipe, ran(recipe, by="accuracy_under_attack")).chosen == {"learning_rate": 1e-3}
+
+
+def test_the_first_of_equals_is_chosen() -> None:
+    recipe = recipe_of()
+    assert shown(recipe, ran(recipe, dict.fromkeys(RATES, (0.3, 0.3, 0.3)))).chosen == {"learning_rate": RATES[0]}
 
 
 def test_nothing_is_chosen_among_some_of_the_candidates() -> None:
@@ -199,9 +208,14 @@ def test_the_table_tells_what_was_chosen_and_from_what() -> None:
     assert "Chosen" not in markdown(recipe_of(RECIPE), cells(recipe_of(RECIPE), {}, "e"))
 
 
-def test_what_a_user_or_a_method_says_is_not_chosen() -> None:
-    recipe = recipe_of(CHOOSING.replace('variants=2" }', 'variants=2", learning_rate = 7e-5 }'))
+def test_what_a_user_a_method_or_a_column_says_is_not_chosen() -> None:
+    text = CHOOSING.replace(
+        '{ name = "Clean" }', '{ name = "Clean" }, { name = "Said", settings = { learning_rate = 9e-5 } }'
+    )
+    recipe = recipe_of(text.replace('variants=2" }', 'variants=2", learning_rate = 7e-5 }'))
     plain, swap = recipe.methods[:2]
+    (of_column,) = recipe.candidates("e", plain, recipe.columns[1], 0)
+    assert of_column.settings.learning_rate == 9e-5
     (own,) = recipe.candidates("e", swap, recipe.columns[0], 0)
     assert own.settings.learning_rate == 7e-5
     changes = {"learning_rate": 1e-3}
@@ -234,6 +248,65 @@ def test_a_mistake_in_what_is_chosen_is_named(choose: str, message: str) -> None
     with pytest.raises(UnshakenError) as error:
         recipe_of(CHOOSING.replace("{ learning_rate = [1e-5, 1e-4, 1e-3] }", choose))
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_figure_and_coverage_are_of_what_was_chosen_at_the_first_seed_that_has_it(is_whole: bool) -> None:
+    axes = 'kind = "trade-off"\nx = "Clean"\ny = ["PWWS"]'
+    recipe = recipe_of(CHOOSING.replace(axes, 'kind = "distance"'))
+    outcomes = ran(recipe)
+    for key, one in outcomes.items():
+        rate, share = one.run.settings.learning_rate, {1e-5: 0.5, 1e-4: 0.97, 1e-3: 0.6}[one.run.settings.learning_rate]
+        told = {"hull_coverage": {"words": share, "substitutes": share, "texts": share}}
+        distance = [[1, rate], [2, rate * (10 + one.run.seed)]]
+        outcomes[key] = replace(one, training={**one.training, "facts": told, "distance": distance})
+    if not is_whole:
+        (missing,) = runs_at(recipe, 1e-3, [0])
+        del outcomes[missing.key]
+    (line,) = draw(recipe, outcomes, "e", ()).axes[0].lines
+    seed, rate = (0, 1e-4) if is_whole else (1, 1e-4)
+    assert list(line.get_ydata()) == pytest.approx([rate, rate * (10 + seed)])
+    assert coverage_line(recipe, outcomes, "e") == "Substitutes that the hull held in training, 97%: plain."
+
+
+def test_held_out_scores_are_by_what_selects_and_leave_out_lost_numbers() -> None:
+    history = [
+        {"eval_loss": 0.5, "eval_accuracy": 0.7, "eval_accuracy_under_attack": 0.2},
+        {"loss": 0.1},  # of training
+        {"eval_loss": math.nan, "eval_accuracy": 0.8, "eval_accuracy_under_attack": 0.4},
+        {"eval_loss": 0.3, "eval_accuracy": 0.6, "eval_accuracy_under_attack": 0.1},
+    ]
+    by_epoch = {"loss": [0.5, None, 0.3], "accuracy": [0.7, 0.8, 0.6], "accuracy_under_attack": [0.2, 0.4, 0.1]}
+    (by_loss,) = runs_at(recipe_of(), 1e-3, [0])
+    by_attack = replace(by_loss, settings=replace(by_loss.settings, select_by="pwws"))
+    assert _held_out(by_loss, history) == {"held_out": {"by": "loss", "best": 0.3, "by_epoch": by_epoch}}
+    attacked = {"by": "accuracy_under_attack", "best": 0.4, "by_epoch": by_epoch}
+    assert _held_out(by_attack, history) == {"held_out": attacked}
+    lost = {"by": "loss", "best": None, "by_epoch": {"loss": [None]}}
+    assert _held_out(by_loss, [{"eval_loss": math.nan}]) == {"held_out": lost}
+    assert _held_out(by_attack, [{"eval_loss": 0.5}]) == {}
+
+
+def test_a_training_that_an_attack_selects_keeps_its_accuracy_under_it(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    workspace = Workspace(
+        encoders={"tiny": str(world / "encoder")},
+        data=world / "data",
+        out=tmp_path / "out",
+        keep_models=True,
+        checkpoints=False,
+    )
+    recipe = recipe_of(CHOOSING.replace("epochs = 2", 'epochs = 2\nselect_by = "pwws"'))
+    (run,) = (replace(run, encoder="tiny") for run in runs_at(recipe, 1e-3, [0]))
+    held_out = execute(run, [recipe.columns[0].measure], workspace).training["held_out"]
+    _, validation = training_rows(run.settings, run.seed, world / "data")
+    assert validation is not None
+    victim = Victim.from_pretrained(str(workspace.work(run) / "model"), max_length=run.settings.max_length)
+    results = attack_of("pwws", run.settings.substitutions, world / "data")(victim, validation)
+    assert held_out["by"] == "accuracy_under_attack"
+    assert held_out["best"] == max(held_out["by_epoch"]["accuracy_under_attack"])
+    assert held_out["best"] == pytest.approx(results.accuracy_under_attack)
+    assert len(held_out["by_epoch"]["accuracy_under_attack"]) == 2
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
