@@ -9,6 +9,7 @@ A page marks a table's place with `<!-- name -->` and `<!-- /name -->`, and a nu
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import statistics
@@ -436,7 +437,10 @@ def filled(text: str) -> str:
     return re.sub(r"<!--n (.+?)-->.*?<!--/n-->", fill_number, text)
 
 
-def main(check: bool) -> int:
+def main() -> int:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    check = words.parse_args().check
     stale = []
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = page.read_text(encoding="utf-8")
@@ -450,4 +454,4 @@ def main(check: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    sys.exit(main())

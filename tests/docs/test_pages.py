@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shlex
 import subprocess
@@ -17,6 +18,17 @@ def test_tables_are_those_of_the_results():
     command = [sys.executable, str(ROOT / "experiments" / "fill_tables.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("word", "status"), [("--help", 0), ("--chek", 2)])
+def test_tables_are_not_filled_by_a_question_or_a_slip(monkeypatch, word, status):
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    fill_tables = importlib.import_module("fill_tables")
+    monkeypatch.setattr(fill_tables, "filled", lambda _: pytest.fail("a page was filled"))
+    monkeypatch.setattr(sys, "argv", ["fill_tables.py", word])
+    with pytest.raises(SystemExit) as ended:
+        fill_tables.main()
+    assert ended.value.code == status
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -34,8 +46,6 @@ def test_python_in_pages_is_python(page):
 
 
 def test_the_names_the_readme_imports_exist():
-    import importlib
-
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for module, names in re.findall(r"^from (unshaken[\w.]*) import (.+)$", text, flags=re.MULTILINE):
         for name in names.split(","):

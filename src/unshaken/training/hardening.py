@@ -87,7 +87,8 @@ def harden(
         hops: How far the vocabulary is smoothed.
         variants: Rewordings that SWAP draws of each text.
         attacked: Test rows that are attacked.
-        seed: Of training and attacks. Models of all seeds are measured on the same rows.
+        seed: Of training and attacks. Models of all seeds are measured on the same rows, unless `data` is the name of a
+            task without a test split (an installed package may have one), of which each seed holds out its own.
         arguments: Of `RobustTrainingArguments`.
         resume: Continue what `out` holds: from the last checkpoints and the examples that are attacked already.
         progress: Show a progress bar for each attack.
@@ -156,7 +157,7 @@ class _Rows:
 
 def _rows(data: Any, test: Examples | None, seed: int) -> _Rows:
     if isinstance(data, Examples):
-        train, kept = (data, test) if test is not None else stratified_split(data, HELD_OUT, split_seed(data, seed))
+        train, kept = (data, test) if test is not None else stratified_split(data, HELD_OUT, seed=0)
         return _Rows(train, kept, kept=test is None)
     loaded = data if isinstance(data, TaskData) else load_task(data, seed=split_seed(data, seed))
     given = test if test is not None else loaded.test
