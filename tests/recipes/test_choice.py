@@ -287,22 +287,26 @@ def test_held_out_scores_are_by_what_selects_and_leave_out_lost_numbers() -> Non
     assert _held_out(by_attack, [{"eval_loss": 0.5}]) == {}
 
 
-def test_a_training_that_an_attack_selects_keeps_its_accuracy_under_it(tmp_path: Path) -> None:
+def keeping_models(tmp_path: Path, checkpoints: bool) -> Workspace:
     world = make_world(tmp_path)
-    workspace = Workspace(
+    return Workspace(
         encoders={"tiny": str(world / "encoder")},
         data=world / "data",
         out=tmp_path / "out",
         keep_models=True,
-        checkpoints=False,
+        checkpoints=checkpoints,
     )
+
+
+def test_a_training_that_an_attack_selects_keeps_its_accuracy_under_it(tmp_path: Path) -> None:
+    workspace = keeping_models(tmp_path, checkpoints=False)
     recipe = recipe_of(CHOOSING.replace("epochs = 2", 'epochs = 2\nselect_by = "pwws"'))
     (run,) = (replace(run, encoder="tiny") for run in runs_at(recipe, 1e-3, [0]))
     held_out = execute(run, [recipe.columns[0].measure], workspace).training["held_out"]
-    _, validation = training_rows(run.settings, run.seed, world / "data")
+    _, validation = training_rows(run.settings, run.seed, workspace.data)
     assert validation is not None
     victim = Victim.from_pretrained(str(workspace.work(run) / "model"), max_length=run.settings.max_length)
-    results = attack_of("pwws", run.settings.substitutions, world / "data")(victim, validation)
+    results = attack_of("pwws", run.settings.substitutions, workspace.data)(victim, validation)
     assert held_out["by"] == "accuracy_under_attack"
     assert held_out["best"] == max(held_out["by_epoch"]["accuracy_under_attack"])
     assert held_out["best"] == pytest.approx(results.accuracy_under_attack)
@@ -311,19 +315,12 @@ def test_a_training_that_an_attack_selects_keeps_its_accuracy_under_it(tmp_path:
 
 @pytest.mark.parametrize("checkpoints", [False, True])
 def test_the_held_out_score_is_that_of_the_model_that_is_measured(tmp_path: Path, checkpoints: bool) -> None:
-    world = make_world(tmp_path)
-    workspace = Workspace(
-        encoders={"tiny": str(world / "encoder")},
-        data=world / "data",
-        out=tmp_path / "out",
-        keep_models=True,
-        checkpoints=checkpoints,
-    )
+    workspace = keeping_models(tmp_path, checkpoints=checkpoints)
     recipe = recipe_of()
     (run,) = (replace(run, encoder="tiny") for run in runs_at(recipe, 1e-3, [0]))
     outcome = execute(run, [recipe.columns[0].measure], workspace)
     held_out = outcome.training["held_out"]
-    _, validation = training_rows(run.settings, run.seed, world / "data")
+    _, validation = training_rows(run.settings, run.seed, workspace.data)
     assert validation is not None
     victim = Victim.from_pretrained(str(workspace.work(run) / "model"), max_length=run.settings.max_length)
     said = victim.log_probabilities(validation.texts)
