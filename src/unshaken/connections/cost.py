@@ -26,15 +26,16 @@ def connection_cost(
     if connection.is_implicit:
         solver, mode = connection.solver, connection.gradient_mode
         solving = solver.steps * solver.evaluations_per_step
+        look = int(solver.looks_at_end and solver.steps > 0)
         at_solution = mode.steps if isinstance(mode, Phantom) else int(isinstance(mode, Implicit))
         differentiated = connection.theta < 1 or isinstance(mode, Detached)
         explicit = differentiated or solver.starts_explicit  # layer(h) is evaluated once, whatever asks for it
-        inference = float(solving + explicit + at_solution)
-        if isinstance(mode, Unrolled):  # every evaluation carries the gradient
-            training = float(solving + explicit)
+        inference = float(solving + look + explicit + at_solution)
+        if isinstance(mode, Unrolled):  # every step carries the gradient
+            training = solving + explicit + look / 3
         else:
             after = _differentiating(mode, connection.form, pre_norm) / 3 if isinstance(mode, Implicit) else at_solution
-            training = solving / 3 + (explicit if differentiated else explicit / 3) + after
+            training = (solving + look) / 3 + (explicit if differentiated else explicit / 3) + after
     share = len(parse_layers(connection.layers, sizes)) / sum(sizes.values())
     return 1 + share * (training - 1), 1 + share * (inference - 1)
 

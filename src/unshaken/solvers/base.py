@@ -71,6 +71,7 @@ class Solver(ABC):
     name: ClassVar[str]
     starts_explicit: ClassVar[bool] = False  # whether the first guess is the explicit Euler step, not the input
     needs_vjp: ClassVar[bool] = False
+    looks_at_end: ClassVar[bool] = False  # whether it evaluates, outside of any graph, what it returns
     mixes_images: ClassVar[bool] = False  # whether proposals are finite wherever images are
 
     def __post_init__(self) -> None:

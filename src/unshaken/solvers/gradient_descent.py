@@ -50,6 +50,7 @@ class GradientDescent(Solver):
     name: ClassVar[str] = "gradient-descent"
     starts_explicit: ClassVar[bool] = True  # Algorithm 1, line 2
     needs_vjp: ClassVar[bool] = True
+    looks_at_end: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
