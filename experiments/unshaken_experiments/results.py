@@ -15,7 +15,7 @@ from unshaken.files import write_json, write_text
 from unshaken.substitutions.reach import HullCoverage
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Outcome
-from unshaken_experiments.table import Cell, View, cells, markdown, mean_of, star_counts
+from unshaken_experiments.table import Cell, View, cells, choices_line, markdown, mean_of, star_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,8 @@ def settings_line(recipe: Recipe, changes: Mapping[str, Any]) -> str:
 
 
 def _terminal(recipe: Recipe, found: Sequence[Cell]) -> Any:
-    """paper / ours / interval / difference, a line a number."""
+    """paper / ours / interval / difference, a line a number; below them what was chosen."""
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
@@ -142,4 +143,5 @@ def _terminal(recipe: Recipe, found: Sequence[Cell]) -> Any:
             "" if difference is None else f"{difference:+.1f}",
             "" if cell.gain is None else f"{cell.gain:+.1f}{'*' if cell.significant else ''}",
         )
-    return table
+    told = choices_line(recipe, found)
+    return Group(table, Text(told)) if told else table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -397,7 +397,7 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None, en
         for column in recipe.columns
         if by_place[recipe.methods[0].name, column.name].majority is not None
     }
-    if told := _choices(recipe, found):
+    if told := choices_line(recipe, found, escape_markdown):
         text += f"\n\n{told}"
     failed = _failures(recipe, found)
     if failed:
@@ -410,7 +410,7 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None, en
     return text
 
 
-def _choices(recipe: Recipe, found: Sequence[Cell]) -> str:
+def choices_line(recipe: Recipe, found: Sequence[Cell], escape: Callable[[str], str] = str) -> str:
     """What each method chose, and from what; a method that chose differently by column is named with its columns."""
     by_values: dict[str, list[str]] = {}
     keys: dict[str, None] = {}
@@ -423,7 +423,7 @@ def _choices(recipe: Recipe, found: Sequence[Cell]) -> str:
                 own.setdefault(told, []).append(cell.column)
         for told, columns in own.items():
             where = "" if len(own) == 1 else f" ({', '.join(columns)})"
-            by_values.setdefault(told, []).append(escape_markdown(method.name + where))
+            by_values.setdefault(told, []).append(escape(method.name + where))
     if not by_values:
         return ""
     tried = "; ".join(f"{key} of {', '.join(_value(value) for value in recipe.choose[key])}" for key in keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from small_world import RECIPE, make_world
 
 from unshaken.errors import UnshakenError
@@ -29,7 +31,7 @@ from unshaken_experiments import (
 )
 from unshaken_experiments.figure import draw
 from unshaken_experiments.inputs import attack_of, training_rows
-from unshaken_experiments.results import coverage_line
+from unshaken_experiments.results import coverage_line, save_results
 from unshaken_experiments.runs import OUT_OF_MEMORY
 from unshaken_experiments.work import _held_out
 
@@ -198,14 +200,22 @@ def test_each_training_of_a_method_chooses_its_own() -> None:
     )
 
 
-def test_the_table_tells_what_was_chosen_and_from_what() -> None:
-    recipe = recipe_of()
-    page = markdown(recipe, cells(recipe, ran(recipe), "e"))
-    assert (
+def test_page_and_terminal_tell_what_was_chosen_and_from_what(tmp_path: Path) -> None:
+    def told(text: str) -> tuple[str, str]:
+        recipe = recipe_of(text)
+        saved = save_results(recipe, ran(recipe) if recipe.choose else {}, "e", tmp_path)
+        console = Console(width=1000, record=True, file=io.StringIO())
+        console.print(saved.terminal)
+        return (tmp_path / "small.md").read_text(), console.export_text()
+
+    line = (
         "Chosen for each method on held-out training rows, by the mean over seeds "
-        "(learning_rate of 1e-05, 0.0001, 0.001): learning_rate 0.0001: plain." in page
+        "(learning_rate of 1e-05, 0.0001, 0.001): learning_rate 0.0001: plain{}[a]."
     )
-    assert "Chosen" not in markdown(recipe_of(RECIPE), cells(recipe_of(RECIPE), {}, "e"))
+    page, terminal = told(CHOOSING.replace('"plain"', '"plain_[a]"'))
+    assert line.format("\\_\\").replace("a]", "a\\]") in page
+    assert line.format("_") in terminal
+    assert "Chosen" not in "".join(told(RECIPE))
 
 
 def test_what_a_user_a_method_or_a_column_says_is_not_chosen() -> None:
