@@ -6,6 +6,8 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -109,6 +111,12 @@ def test_masks_are_drawn_evenly_over_both_texts_of_a_pair() -> None:
     assert all(sum(text.count("#") for text in own) == 2 for own in counts)
 
 
+def test_a_text_without_words_has_nothing_to_hide() -> None:
+    assert RanMask().draw((" ",), 3, np.random.default_rng(0), "[MASK]") == [(" ",)] * 3
+    assert RanMask().radius((" ",), 0.51) == ALL_WORDS
+    assert RanMask().radius((" ",), 0.5) == -1
+
+
 # ----------------------------------------------------------------------------------------------- deletion (CERT-ED)
 
 
@@ -169,10 +177,12 @@ def test_replacements_are_the_worst_of_all_edits(
         assert mixed >= worst - 1e-12
 
 
-def test_words_are_deleted_at_the_rate_and_independently() -> None:
-    drawn = Deletion(rate=0.75).draw(("x y",), 8000, np.random.default_rng(0), "")
-    for shown, chance in (("x y", 1 / 16), ("x", 3 / 16), ("y", 3 / 16), ("", 9 / 16)):
-        assert abs(drawn.count((shown,)) / 8000 - chance) < 5 * math.sqrt(chance * (1 - chance) / 8000)
+@pytest.mark.parametrize("texts", [("x y",), ("x", "y")])
+def test_words_are_deleted_at_the_rate_and_independently(texts: Texts) -> None:
+    drawn = Deletion(rate=0.75).draw(texts, 8000, np.random.default_rng(0), "")
+    shown = [" ".join(filter(None, row)) for row in drawn]
+    for words, chance in (("x y", 1 / 16), ("x", 3 / 16), ("y", 3 / 16), ("", 9 / 16)):
+        assert abs(shown.count(words) / 8000 - chance) < 5 * math.sqrt(chance * (1 - chance) / 8000)
 
 
 # ------------------------------------------------------------------------------------------------------- SAFER
@@ -254,6 +264,23 @@ def test_words_that_could_fall_apart_prove_nothing() -> None:
     assert certificate.radius(("a <br /> film &amp; so",), 0.99) == ALL_WORDS
 
 
+def test_rewordings_are_drawn_evenly_and_independently_over_both_texts_of_a_pair() -> None:
+    table = table_of("good great fine", "film movie")
+    drawn = Safer(substitutions=table).draw(("Good plot", "a film"), 6000, np.random.default_rng(0), "")
+    counts = {own: drawn.count(own) for own in set(drawn)}
+    first, second = ("Good plot", "Great plot", "Fine plot"), ("a film", "a movie")
+    assert set(counts) == set(itertools.product(first, second))
+    assert all(abs(count - 1000) < 5 * math.sqrt(1000) for count in counts.values())
+
+
+def test_the_words_of_a_pair_count_together() -> None:
+    certificate = Safer(substitutions=CHAIN, neighbourhood=3)
+    for share in (0.7, 0.9, 0.99):
+        assert certificate.radius(("film", "good fine"), share) == certificate.radius(("film good fine",), share)
+        assert RanMask(keep=0.1).radius(("w " * 7, "w " * 12), share) == RanMask(keep=0.1).radius(("w " * 19,), share)
+    assert certificate.radius(("film", "good fine"), 0.7) != certificate.radius(("film",), 0.7)
+
+
 def test_sets_that_cannot_list_their_words_are_refused() -> None:
     with pytest.raises(UnshakenError, match="cannot list its words"):
         Safer(substitutions=Typos())
@@ -281,11 +308,48 @@ def test_results_depend_on_the_text_alone_and_count_as_said(certificate: Certifi
     assert found.rows == backwards.rows[::-1]
     assert [row.prediction for row in found.rows[:2]] == [1, 0]
     assert found.clean == sum(row.prediction == row.label for row in found.rows) / 4
+    assert found.abstained == sum(row.prediction is None for row in found.rows) / 4
     shares = [found.accuracy(radius) for radius in range(4)]
     assert shares == sorted(shares, reverse=True)
     assert all(row.radius == -1 for row in found.rows if row.prediction is None)
     wrong = [Example(id="w", texts=(texts[0],), label=0)]
     assert certificate(bag_victim(), wrong).accuracy(0) == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbered(Certificate):
+    """Draw n is the text n, so that a victim can answer each as a test wants."""
+
+    name: ClassVar[str] = "numbered"
+
+    def draw(self, texts: Texts, count: int, rng: np.random.Generator, mask: str) -> list[Texts]:
+        return [(str(number),) for number in range(count)]
+
+    def radius(self, texts: Texts, share: float) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(("first", "guessed", "hits"), [(0, 1, 20), (30, 0, 0), (10, 1, 18), (16, 0, 2)])
+def test_some_draws_choose_the_class_and_only_the_others_bound_its_share(first: int, guessed: int, hits: int) -> None:
+    """Class 0 wins the first draws, class 1 the rest; 30 of 50 draws choose. Together they would say something else."""
+    positive = [number >= first for number in range(30)] + [number >= 20 - hits for number in range(20)]
+    positive[30:] = positive[30:] if guessed else [not one for one in positive[30:]]
+
+    def answers(texts: list[str]) -> np.ndarray:
+        return np.array([[0.1, 0.9] if positive[int(text)] else [0.9, 0.1] for text in texts])
+
+    (row,) = Numbered(samples=20, guesses=30, alpha=0.05)(
+        Victim.from_callable(answers, 2), [Example(id="0", texts=("a",), label=1)]
+    ).rows
+    assert row.share == lower_bound(hits, 20, 0.05)
+    is_proved = row.share > 0.5
+    assert (row.prediction, row.radius) == ((guessed, 7) if is_proved else (None, -1))
+
+
+def test_the_seed_draws_anew() -> None:
+    examples = [Example(id="0", texts=("good bad great awful nice poor",), label=1)]
+    shares = {RanMask(keep=0.34, seed=seed)(bag_victim(), examples).rows[0].share for seed in range(4)}
+    assert len(shares) > 1
 
 
 def test_bounds_hold_as_often_as_they_say() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy import stats
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.statistics import (
+    Interval,
     aggregate,
     bootstrap,
     holm,
@@ -108,6 +110,12 @@ def test_paired_bootstrap_sees_through_pairing():
     assert swapped.difference.estimate == -paired.difference.estimate
 
 
+def test_the_p_value_of_the_paired_bootstrap_is_its_definition():
+    assert paired_bootstrap([1.0, 2.0], [0.0, 0.0], resamples=99).p_value == 2 / 100  # no resample is on the other side
+    found = paired_bootstrap([3.0, 0.0], [0.0, 1.0])  # the mean is 3, 1, 1 or -1: one in four is not above zero
+    assert found.p_value == pytest.approx(0.5, abs=0.03)
+
+
 def test_paired_bootstrap_of_equal_systems_is_sure_of_nothing():
     same = [1.0, 0.0, 1.0, 1.0]
     found = paired_bootstrap(same, same, resamples=99)
@@ -147,6 +155,51 @@ def test_seeds_that_agree_leave_the_t_interval_over_examples():
     for seeds in (1, 3):
         found = over_seeds_and_examples([np.tile(row, (seeds, 1))])
         assert (found.low, found.high) == pytest.approx(expected)
+        differences = over_seeds_and_examples([np.tile(row - 0.4, (seeds, 1))])
+        assert differences.p_value == pytest.approx(stats.ttest_1samp(row, 0.4).pvalue)
+
+
+@pytest.mark.parametrize("tables", [1, 2])
+def test_crossed_variance_and_degrees_of_freedom_are_those_of_the_mean_squares(tables):
+    rng = np.random.default_rng(0)
+    found = [
+        0.3 + rng.normal(0, 0.2, (3, 1)) + rng.normal(0, 0.4, (1, size)) + rng.normal(0, 0.5, (3, size))
+        for size in (12, 20)[:tables]
+    ]
+    grand = np.mean([table.mean() for table in found])
+    seeds = sum((np.mean([table[seed].mean() for table in found]) - grand) ** 2 for seed in range(3)) / 2 / 3
+    examples, left = [], 0.0
+    for table in found:
+        size = table.shape[1]
+        mean_square = 3 * sum((column.mean() - table.mean()) ** 2 for column in table.T) / (size - 1)
+        rest = sum(
+            (table[s, e] - table[s].mean() - table[:, e].mean() + table.mean()) ** 2
+            for s in range(3)
+            for e in range(size)
+        )
+        examples.append((mean_square / (3 * size) / tables**2, size - 1))
+        left += rest / (2 * (size - 1)) / (3 * size) / tables**2
+    variance = seeds + sum(part for part, _ in examples) - left
+    assert variance > max(seeds, sum(part for part, _ in examples)) * 1.01  # what is left is taken off
+    freedom = variance**2 / (seeds**2 / 2 + sum(part**2 / free for part, free in examples))
+    told = over_seeds_and_examples(found, confidence=0.9)
+    assert (told.low, told.high) == pytest.approx(stats.t.interval(0.9, freedom, grand, sqrt(variance)))
+    assert told.p_value == pytest.approx(2 * stats.t.sf(grand / sqrt(variance), freedom))
+    against = over_seeds_and_examples([-table for table in found])
+    assert (against.estimate, against.p_value) == pytest.approx((-told.estimate, told.p_value))
+
+
+def test_where_nothing_varies_a_difference_is_sure_and_none_is_none():
+    for value, p_value in ((0.0, 1.0), (1.0, 0.0)):
+        found = over_seeds_and_examples([np.full((3, 4), value)])
+        assert (found.low, found.high, found.p_value) == (value, value, p_value)
+
+
+def test_an_interval_is_shown_in_per_cent_and_within_shares():
+    told = Interval(estimate=0.625, low=0.25, high=0.75, confidence=0.95, method="crossed")
+    assert str(told) == "62.5 [25.0, 75.0]"
+    beyond = Interval(estimate=0.5, low=-0.1, high=1.2, confidence=0.95, method="crossed")
+    assert str(beyond) == "50.0 [0.0, 100.0]"
 
 
 def test_examples_that_agree_leave_the_t_interval_over_seeds():

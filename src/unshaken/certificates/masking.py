@@ -71,7 +71,6 @@ class RanMask(Certificate):
         words = sum(len(text.split()) for text in texts)
         if not words:
             return ALL_WORDS if share > MAJORITY else -1
-        kept = self.kept(words)
+        kept = self.kept(words)  # at least one, so that no draw misses all words
         misses = (comb(words - changed, kept) / comb(words, kept) for changed in range(words + 1))
-        found = largest_radius(share - (1 - missed) > MAJORITY for missed in misses)
-        return ALL_WORDS if found == words else found
+        return largest_radius(share - (1 - missed) > MAJORITY for missed in misses)
