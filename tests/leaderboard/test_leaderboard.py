@@ -423,6 +423,15 @@ def test_ranks_ties_and_too_few_seeds(tmp_path: Path) -> None:
     assert {(one.rank, one.tied) for one in tied} == {(1, True)}
 
 
+def test_seeds_are_paired_by_their_number_however_models_are_listed(tmp_path: Path) -> None:
+    """Seeds that differ by far more than the methods do: paired, each tells the same small difference."""
+    best = ["1" * 180 + "0" * 20, "1" * 120 + "0" * 80, "1" * 60 + "0" * 140]
+    one, other = made("best", best), made("second", [f"{'0' * 10}{row[10:]}" for row in best])
+    for listed in (other, replace(other, models=other.models[::-1])):
+        (ranking,) = rank({tmp_path / "a": one, tmp_path / "b": listed}).values()
+        assert [(found.entry.name, found.rank) for found in ranking] == [("best", 1), ("second", 2)]
+
+
 def test_an_interval_is_a_share_and_never_certain() -> None:
     """18 of 18 right is no proof of 100%, and no share lies above it."""
     certain, spread = made("x", ["1" * 18] * 3), made("y", ["1" * 18, "1" * 18, "1" * 15 + "000"])

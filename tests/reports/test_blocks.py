@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,15 @@ def test_blocks_add_up_to_one_evaluation(file: Path, tmp_path: Path) -> None:
     }
     assert counted(tally) == expected
     assert (tally.rows, tally.blocks) == (50, 3)
-    queries = {line.condition: line.queries for line in tally.lines}
-    assert queries["pwws"] == sum(result.queries for result in whole.run("pwws").results)
+    lines = {line.condition: line for line in tally.lines}
+    pwws = whole.run("pwws").counts
+    assert 0 < pwws.attacked < 50
+    assert lines["pwws"].queries / lines["pwws"].attacked == pytest.approx(pwws.queries["mean"])
+    shown = Console(file=io.StringIO(), width=120)
+    shown.print(tally)
+    (row,) = (line for line in shown.file.getvalue().splitlines() if " pwws " in line)
+    assert f" {pwws.queries['mean']:.0f} " in row
+    assert lines["worst case"].seconds == pytest.approx(lines["pwws"].seconds + lines["random"].seconds)
     assert Tally.load(tmp_path / "out" / "totals.json") == tally
 
 
@@ -81,6 +89,18 @@ def test_a_resumed_run_opens_no_finished_block_and_ends_the_same(file: Path, tmp
     again = in_blocks(file, out, resume=True)
     assert counted(again) == counted(whole)
     assert again.identity == whole.identity
+
+
+def test_a_tally_of_an_earlier_release_is_counted_anew(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    whole = in_blocks(file, out)
+    path = out / "blocks" / "000000" / "tally.json"
+    found = {name: item for name, item in read_json(path).items() if name != "check"}
+    for line in found["lines"]:
+        del line["attacked"]
+    write_json(path, found)
+    again = in_blocks(file, out, resume=True)
+    assert [replace(line, seconds=0) for line in again.lines] == [replace(line, seconds=0) for line in whole.lines]
 
 
 def test_what_was_begun_otherwise_is_not_gone_on_with(file: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import chosen_attacks, evaluate
 from unshaken.evaluation.report import Report
-from unshaken.evaluation.results import AttackRun, Evaluation
+from unshaken.evaluation.results import Evaluation
 from unshaken.examples import Examples
 from unshaken.files import locked, read_checked_json, write_checked_json, write_json
 from unshaken.processes import WHOLE, Shard
@@ -40,7 +40,8 @@ class Line:
     held: int
     total: int  # examples whose attack ended in an error are left out
     errors: int = 0
-    queries: int = 0
+    attacked: int = 0  # examples that were right, of an attack
+    queries: int = 0  # of these
     seconds: float = 0.0
 
     @property
@@ -48,7 +49,7 @@ class Line:
         return Proportion(hits=self.held, total=self.total)
 
     def __add__(self, other: Line) -> Line:
-        counted = ("held", "total", "errors", "queries", "seconds")
+        counted = ("held", "total", "errors", "attacked", "queries", "seconds")
         return replace(self, **{key: getattr(self, key) + getattr(other, key) for key in counted})
 
 
@@ -121,7 +122,7 @@ class Tally:
         if len({(line.model, line.condition) for line in self.lines}) < len(self.lines):
             yield "two lines of one model and condition"
         for line in self.lines:
-            counts = line.held, line.total - line.held, line.errors, line.queries, line.seconds
+            counts = line.held, line.total - line.held, line.errors, line.attacked, line.queries, line.seconds
             if min(counts) < 0 or line.total + line.errors > self.rows:
                 yield f"{line.held} of {line.total} held, of {self.rows} rows"
 
@@ -132,7 +133,7 @@ class Tally:
         rows = [
             (line.model, line.condition, str(line.accuracy), f"{line.total:,}", asked, f"{line.errors:,}")
             for line in self.lines
-            for asked in [f"{line.queries / line.total:,.0f}" if line.queries and line.total else ""]
+            for asked in [f"{line.queries / line.attacked:,.0f}" if line.attacked else ""]
         ]
         headings = ("model", "condition", "accuracy [95%]", "n", "queries", "errors")
         title = f"{self.rows:,} rows in {self.blocks:,} blocks"
@@ -200,8 +201,8 @@ def evaluate_blocks(
 
 def _finished(place: Path, identity: str) -> Tally | None:
     path = place / TALLY_FILE
-    if not path.exists():
-        return None
+    if not path.exists() or b'"attacked"' not in path.read_bytes():
+        return None  # one of an earlier release is counted anew, from the results beside it
     tally = Tally.load(path)
     if tally.identity != identity:
         raise UnshakenError(
@@ -219,16 +220,18 @@ def _require_no_more(folder: Path, count: int) -> None:
 
 
 def _line(model: str, evaluation: Evaluation, condition: str) -> Line:
-    share = evaluation.accuracy(condition)
-    runs: list[AttackRun] = [evaluation.run(condition)] if condition in evaluation.attack_names else []
+    share, runs = evaluation.accuracy(condition), evaluation.behind(condition)
+    results = evaluation.run(condition).results if condition in evaluation.attack_names else ()
+    asked = [result.queries for result in results if result.outcome in ("success", "failure")]
     return Line(
         model=model,
         condition=evaluation.title(condition),
         held=share.hits,
         total=share.total,
-        errors=sum(run.counts.errors for run in runs),
-        queries=sum(result.queries for run in runs for result in run.results),
-        seconds=sum((run.seconds for run in runs), 0.0 if runs else evaluation.seconds),
+        errors=len(evaluation.predictions) - share.total,
+        attacked=len(asked),
+        queries=sum(asked),
+        seconds=sum(run.seconds for run in runs) if runs else evaluation.seconds,
     )
 
 

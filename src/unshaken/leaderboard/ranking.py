@@ -70,7 +70,10 @@ def _rank(group: Sequence[tuple[Entry, list[tuple[str, str]]]]) -> list[Ranked]:
 
 def _may_be_equal(one: tuple[Entry, list[tuple[str, str]]], other: tuple[Entry, list[tuple[str, str]]]) -> bool:
     """Whether the interval of the paired difference, over other seeds and other examples, has zero in it."""
-    tables = [entry.marks("worst", broken) for entry, broken in (one, other)]
+    # By seed, however an entry lists its models: a seed splits and orders the rows of training alike for all methods.
+    orders = [np.argsort([model.record.seed for model in entry.models]) for entry, _ in (one, other)]
+    marks = [entry.marks("worst", broken) for entry, broken in (one, other)]
+    tables = [table[order] for table, order in zip(marks, orders, strict=True)]
     seeds = min(map(len, tables))
     difference = tables[0][:seeds] - tables[1][:seeds]
     if not np.isfinite(difference).any(axis=1).all():
