@@ -78,6 +78,11 @@ def test_a_longer_text_is_reworded_like_its_beginning() -> None:
     assert len(set(before)) > 1
 
 
+def test_patterns_are_drawn_by_the_seed() -> None:
+    rows = [(text,) for text in TEXTS]
+    assert vote(seed=1).rewordings(rows) == vote(seed=1).rewordings(rows) != vote(seed=0).rewordings(rows)
+
+
 def test_columns_of_a_pair_have_patterns_of_their_own() -> None:
     text = "a good film with a bad plot"
     (rewordings,) = vote(k=8).rewordings([(text, text)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,6 +94,24 @@ def test_what_is_measured_fits_together() -> None:
     # All texts are tried: who knows the detector gets at least as much through, but for texts flagged from the start.
     assert found.fooled_jointly >= found.fooled_unflagged - found.false_alarms
     assert found.fooled_jointly <= found.fooled
+
+
+def test_numbers_are_counted_by_hand_at_a_threshold_from_other_texts() -> None:
+    detector, attack = agreement(), PWWS(substitutions=WORD_LIST)
+    first, *others = labelled(bag_victim())
+    examples = [replace(first, label=1 - int(first.label)), *others]
+    known = detector.suspicion([row.texts for row in others[:3]])
+    found = detect(detector, examples, attack, calibration=others[:3], false_alarms=0.4)
+    suspicion = detector.suspicion([row.texts for row in examples])
+    fooling = [row.adversarial for row in attack(bag_victim(), examples) if row.outcome == "success"]
+    attacked = detector.suspicion(fooling)
+    assert found.threshold == sorted(known)[1]  # one of three may be above it
+    assert found.clean == 1 - 1 / len(examples)
+    assert found.auroc == pytest.approx(auroc(suspicion, attacked))
+    assert found.auroc != 0.5
+    assert found.false_alarms == np.mean(suspicion > found.threshold) != np.mean(known > found.threshold)
+    assert found.true_positives == np.mean(attacked > found.threshold)
+    assert found.fooled == len(fooling) / len(examples)
 
 
 def test_gradients_reach_through_the_guard(tmp_path) -> None:

@@ -13,6 +13,7 @@ from unshaken import Smoothing, smooth, unsmooth
 from unshaken.errors import UnshakenError
 from unshaken.readers import KnownWords, parse
 from unshaken.smoothing import SmoothedEmbedding, WordGraph, settle, smoothing_of
+from unshaken.smoothing.tokens import folding
 from unshaken.substitutions import Dictionary, Typos, WordNet, parse_substitutions
 
 TEXTS = ["a good film", "The movie, well-made and slow!", "goodness (bad) plots", "an unknown thing"]
@@ -50,6 +51,31 @@ def test_substitutes_bring_their_own_neighbours() -> None:
     assert graph.words[0] == "movie"
     assert "film" in graph.words
     assert len(graph.words) == 200
+
+
+def test_frequent_words_of_the_texts_come_first(words: Dictionary) -> None:
+    graph = WordGraph.build([words], texts=["a bad film", "The Film"], most_words=3)
+    assert set(graph.words) == {"film", "movie", "picture"}
+
+
+def test_a_word_starts_from_its_pieces_inside_a_text_and_all_its_cases_read_one_mean(
+    tokenizer: Any, make_smoothed: Any, words: Dictionary
+) -> None:
+    model, longer = make_smoothed(tokenizer)
+    table, graph = model.get_input_embeddings(), WordGraph.build([words], fold=folding(tokenizer))
+
+    def inside(tokenizer: Any, word: str) -> list[int]:
+        """The tokens of a word that stands behind another."""
+        both, before = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f"plot {word}", "plot"))
+        return list(both[len(before) :])
+
+    expected = torch.stack([table.weight[inside(tokenizer, word)].mean(0) for word in graph.words])
+    torch.testing.assert_close(table.theta, expected, check_stride=False)
+    means = literal(graph, table.theta.detach(), 2)
+    for written in ("good", "Good", "GOOD", "Film", "SLOW"):
+        (token,) = inside(longer, written)
+        torch.testing.assert_close(table(torch.tensor([token]))[0], means[graph.words.index(written.lower())])
+        torch.testing.assert_close(table.table()[token], means[graph.words.index(written.lower())])
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])

@@ -10,14 +10,14 @@ from sklearn import metrics as sklearn_metrics
 from unshaken.errors import UnshakenError
 from unshaken.tasks import METRICS, TASK_GROUPS, advglue_score, score
 
-LABELS = [0, 1, 1, 0, 1, 1]
-PREDICTIONS = [0, 1, 0, 0, 1, 0]
+LABELS = [0, 1, 1, 0, 1, 1, 1]  # classes that differ in number and in F1
+PREDICTIONS = [0, 1, 0, 0, 1, 0, 1]
 
 
 def test_accuracy_and_f1_of_qqp():
     found = score("accuracy_and_f1", LABELS, PREDICTIONS)
-    assert found["accuracy"] == pytest.approx(4 / 6)
-    assert found["f1"] == pytest.approx(2 * 2 / (2 * 2 + 2))  # 2 true positives, 2 false negatives
+    assert found["accuracy"] == pytest.approx(5 / 7)
+    assert found["f1"] == pytest.approx(2 * 3 / (2 * 3 + 2))  # 3 true positives, 2 false negatives
     assert found["accuracy_and_f1"] == pytest.approx((found["accuracy"] + found["f1"]) / 2)
 
 
@@ -35,13 +35,13 @@ def test_the_rest_is_scikit_learns_and_scipys():
 def test_the_headline_has_the_metrics_name_and_constant_predictions_are_scored(metric):
     perfect = score(metric, np.array(LABELS), np.array(LABELS))
     assert perfect[metric] == pytest.approx(1.0)
-    constant = score(metric, LABELS, [0] * 6)
+    constant = score(metric, LABELS, [0] * 7)
     assert constant[metric] < perfect[metric]
 
 
 def test_accuracy_needs_no_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert score("accuracy", LABELS, PREDICTIONS) == {"accuracy": pytest.approx(4 / 6)}
+    assert score("accuracy", LABELS, PREDICTIONS) == {"accuracy": pytest.approx(5 / 7)}
     with pytest.raises(UnshakenError, match=r"unshaken\[report\]"):
         score("matthews", LABELS, PREDICTIONS)
 

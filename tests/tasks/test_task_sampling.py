@@ -107,6 +107,14 @@ def test_standard_selects_and_reports_on_different_rows(glue):
     assert len(data.notes) == 2
 
 
+def test_a_seed_holds_out_its_own_rows_and_all_seeds_report_on_the_same(glue):
+    whole = TaskData(task=TASKS["rotten-tomatoes"], train=glue.train)
+    for published in (glue, whole):
+        runs = [Standard().apply(published, seed=seed, folder=None) for seed in SHARED_SEEDS]
+        assert len({data.validation.fingerprint for data in runs}) == len(SHARED_SEEDS)
+        assert len({data.test.fingerprint for data in runs}) == 1
+
+
 def test_standard_takes_published_splits_where_all_are_labelled(glue):
     snli = TaskData(task=TASKS["snli"], train=glue.train, validation=glue.validation, test=glue.validation)
     assert Standard().apply(snli, seed=0, folder=None).splits == snli.splits
