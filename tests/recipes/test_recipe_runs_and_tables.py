@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 from small_world import RECIPE, make_world
 from typer.testing import CliRunner
+from victims import bag_victim
 
+from unshaken.attacks import AttackResult, AttackResults
 from unshaken.cli import app
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.examples import Examples
 from unshaken.readers import load as load_reader
 from unshaken.substitutions import segment
 from unshaken.victims import Victim
@@ -28,6 +31,7 @@ from unshaken_experiments import (
     cells,
     execute,
     execute_all,
+    inputs,
     load_outcomes,
     load_recipe,
     markdown,
@@ -35,6 +39,7 @@ from unshaken_experiments import (
     plan,
     tidy,
     unfinished,
+    work,
 )
 from unshaken_experiments.inputs import attack_of, parse_parts, plain, substitutions_of, training_rows
 from unshaken_experiments.recipe import Claim
@@ -334,6 +339,38 @@ def test_rows_keep_the_papers_ratio(world: Path) -> None:
     train, validation = training_rows(settings, 0, world / "data")
     assert (len(train), len(validation)) == (16, 4)  # type: ignore[arg-type]
     assert not {row.id for row in train} & {row.id for row in validation}  # type: ignore[union-attr]
+    other, _ = training_rows(settings, 1, world / "data")
+    assert len({row.id for row in train} & {row.id for row in other}) < 10  # of 16: each seed draws its own of the 58
+
+
+def test_every_seed_is_measured_on_the_same_rows(world: Path) -> None:
+    recipe = load_recipe(world / "small.toml")
+    runs = [recipe.run("tiny", recipe.methods[0], recipe.columns[0], seed) for seed in (0, 1)]
+    for measure in (Measure(attack="pwws", examples=6), Measure()):
+        first, second = (inputs.test_rows(measure, run, world / "data") for run in runs)
+        assert first == second
+
+
+def test_an_attack_is_marked_by_what_became_of_each_row_and_calibrated_on_validation_rows(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that training selected on: fitted to the rows that are reported, a temperature would know their labels."""
+    outcomes: list[Any] = ["failure", "error", "success", "skipped", "failure", "success"]
+    fitted_on: list[Examples] = []
+
+    def attack(victim: Victim, rows: Examples, **_: Any) -> AttackResults:
+        found = zip(rows, outcomes, strict=True)
+        told = [AttackResult(example_id=row.id, label=0, outcome=one, original=row.texts) for row, one in found]
+        return AttackResults(rows=tuple(told), attack="pwws")
+
+    monkeypatch.setattr(work, "attack_of", lambda *_: attack)
+    monkeypatch.setattr("unshaken.victims.calibrated.calibrated", lambda victim, rows: fitted_on.append(rows) or victim)
+    recipe = load_recipe(world / "small.toml")
+    run = recipe.run("tiny", recipe.methods[0], recipe.columns[0], 1)
+    workspace = Workspace(encoders={}, data=world / "data", out=tmp_path)
+    found = work._answers(bag_victim(), Measure(attack="pwws", examples=6, calibrated=True), run, workspace)
+    assert found.held == "1?0010"
+    assert fitted_on == [training_rows(run.settings, 1, world / "data")[1]]
 
 
 # ----------------------------------------------------------------------------------------------------------- the table
@@ -443,12 +480,12 @@ def test_the_worst_case_holds_where_every_attack_failed() -> None:
     text = text.replace('{ name = "FLOPs"', '{ name = "Other", measure = { attack = "genetic" } },\n  { name = "FLOPs"')
     recipe = parse_recipe("small", text, "small.toml")
     run = recipe.run("e", recipe.methods[0], recipe.columns[0], 0)
-    held = {"sst2 clean": "1100?1", "sst2 genetic": "10101?"}
+    held = {"sst2 clean": "1100?1?", "sst2 genetic": "10101?0"}
     outcome = Outcome(
         run=run, measured={key: Measured(held=value, majority=0.5, data="x", model="m") for key, value in held.items()}
     )
     found = {(cell.method, cell.column): cell for cell in cells(recipe, {run.key: outcome}, "e")}
-    assert found["plain", "Both"].ours == pytest.approx(100 / 4)  # 1 0 0 0 ? ?
+    assert found["plain", "Both"].ours == pytest.approx(100 / 5)  # 1 0 0 0 ? ? 0
     assert found["swap", "Both"].ours is None
 
 
