@@ -21,6 +21,7 @@ from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.readers import load as load_reader
 from unshaken.substitutions import segment
+from unshaken.tasks import trained_on
 from unshaken.victims import Victim
 from unshaken.victims.calibrated import calibrated
 from unshaken_experiments import (
@@ -44,7 +45,7 @@ from unshaken_experiments import (
 from unshaken_experiments.inputs import attack_of, parse_parts, plain, substitutions_of, training_rows
 from unshaken_experiments.recipe import Claim
 from unshaken_experiments.runs import OUT_OF_MEMORY, make_settings
-from unshaken_experiments.table import Cell, judge, star_counts, starred
+from unshaken_experiments.table import Cell, _shares, judge, star_counts, starred
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +321,9 @@ def test_one_code_per_cluster_is_read_before_training_and_attack_and_is_known(
     assert read(swapped) == read(words.neighbours(swapped)[0])
     (known,) = TrainingRecord.load(folder).substitutions
     assert known["fingerprint"] == words.fingerprint
+    train, _ = training_rows(settings, run.seed, world / "data")
+    assert any(read(row.texts[0]) != row.texts[0] for row in train)
+    assert trained_on(folder, train) == len(train)  # rows that nobody should be measured on
 
 
 @pytest.mark.full
@@ -465,6 +469,12 @@ def test_attacks_that_all_failed_to_run_give_no_number() -> None:
     assert none["swap", "Clean"].gain is None
     _, apart = table_of(["1111????"] * 2, ["????1111"] * 2)
     assert apart["swap", "Clean"].gain is None
+
+
+def test_an_average_weighs_its_columns_alike_however_many_rows_they_have() -> None:
+    shares = _shares([{0: "10", 1: "11"}, {0: "1111", 1: "1011"}])
+    assert shares["ours"] == pytest.approx(100 * ((1 / 2 + 1) / 2 + (1 + 3 / 4) / 2) / 2)
+    assert shares["examples"] == 6
 
 
 def test_missing_attacks_are_left_out_of_the_share() -> None:

@@ -7,6 +7,7 @@ from safetensors.numpy import load_file
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
+from unshaken.readers import KnownWords, parse
 from unshaken.tasks import load_examples, save_examples, save_trained_on, trained_on
 
 
@@ -20,6 +21,14 @@ def test_texts_are_known_again_up_to_case_and_punctuation(tmp_path):
     assert trained_on(tmp_path, split("it 's a good film", "DULL!", "naive", "new", "naïve")) == 3
     assert trained_on(tmp_path, split(("dull", "naïve"))) == 0  # a pair is another text than its parts
     assert trained_on(tmp_path / "nothing", split("dull")) is None
+
+
+def test_texts_that_the_models_reader_changes_are_known_again(tmp_path):
+    train = split("a fr33 film", "dull", "a m0vie")
+    reader = parse("leet", KnownWords.of(["free film movie dull"]))
+    save_trained_on(tmp_path, reader.examples(train))  # as a trainer does
+    reader.save(tmp_path)
+    assert trained_on(tmp_path, train) == trained_on(tmp_path, reader.examples(train)) == 3
 
 
 def test_the_file_does_not_hold_the_texts(tmp_path):

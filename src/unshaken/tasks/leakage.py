@@ -11,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from unshaken import readers
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import writing
@@ -83,6 +84,9 @@ def trained_on(folder: Path | str, examples: Examples) -> int | None:
         known = load_file(path)["hashes"]
     except (SafetensorError, KeyError) as error:
         raise UnshakenError(f"{path} is damaged ({error}); remove it, or train again") from error
+    reader = readers.load(folder)
+    if reader is not None:  # which read the training texts before they were hashed
+        examples = reader.examples(examples)
     return int(np.isin(_hashes(examples), known).sum())
 
 
