@@ -11,10 +11,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from unshaken import readers
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import writing
+from unshaken.readers import load as load_reader
 from unshaken.tasks.sampling import text_key
 
 TRAINED_ON_FILE = "unshaken_trained_on.safetensors"  # 8 bytes a text: too few to read it back, enough to know it again
@@ -84,7 +84,7 @@ def trained_on(folder: Path | str, examples: Examples) -> int | None:
         known = load_file(path)["hashes"]
     except (SafetensorError, KeyError) as error:
         raise UnshakenError(f"{path} is damaged ({error}); remove it, or train again") from error
-    reader = readers.load(folder)
+    reader = load_reader(folder)
     if reader is not None:  # which read the training texts before they were hashed
         examples = reader.examples(examples)
     return int(np.isin(_hashes(examples), known).sum())
