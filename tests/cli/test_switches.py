@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -176,21 +177,36 @@ def test_a_name_in_a_list_that_is_not_there(refused):
     ids=" ".join,
 )
 def test_a_missing_file_is_answered_before_torch_is_loaded(reviews, words):
+    assert "did you mean reviews.csv?" in refused_without_torch(*words, "revews.csv", cwd=reviews.parent)
+
+
+@pytest.mark.parametrize("command", ["train", "harden"])
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        (b"", "rows.csv is empty"),
+        (b"text,label\ngood,1\nbad,\n", "line 3 has no label"),
+        (b"text,label\ncaf\xe9,1\nbad,0\n", "line 2 is not UTF-8"),
+        (b"words,stars\ngood,1\nbad,0\n", "cannot tell which column is the text"),
+        (b"text,label\n" + b"good film,1\n" * 20, "every row has the label"),
+    ],
+)
+def test_a_file_that_cannot_be_trained_on_is_answered_before_torch_is_loaded(tmp_path, command, content, answer):
+    (tmp_path / "rows.csv").write_bytes(content)
+    assert answer in refused_without_torch(command, "rows.csv", cwd=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def refused_without_torch(*words: str, cwd: Path) -> str:
     program = (
         "import sys; sys.argv = ['unshaken', *sys.argv[1:]]\n"
         "from unshaken.cli import main\n"
         "try:\n    main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words, "revews.csv"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=reviews.parent,
-    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False, cwd=cwd)
     assert done.returncode == 2
-    assert "did you mean reviews.csv?" in done.stderr
     assert done.stderr.strip().endswith("False")
+    return done.stderr
 
 
 def test_an_interrupted_command_says_how_to_go_on(unshaken, reviews, tiny, monkeypatch, tmp_path):

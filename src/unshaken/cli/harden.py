@@ -43,13 +43,8 @@ def harden(
     with every source at once.
     """
     options.require_files(file)
-    from unshaken.console import Console
-    from unshaken.files import locked
-    from unshaken.reports.model_card import save_model_card
-    from unshaken.substitutions import parse_substitutions
     from unshaken.tasks import load_task
     from unshaken.tasks.load import split_seed
-    from unshaken.training.hardening import harden as run
 
     if (out / "report.json").exists() and not resume:
         raise UnshakenError(f"{out} holds an earlier report; remove it or name another folder with --out")
@@ -57,6 +52,13 @@ def harden(
     loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)
     if limit is not None:
         loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))
+    # What is wrong with the file is told by now: torch and transformers take seconds to import.
+    from unshaken.console import Console
+    from unshaken.files import locked
+    from unshaken.reports.model_card import save_model_card
+    from unshaken.substitutions import parse_substitutions
+    from unshaken.training.hardening import harden as run
+
     console = Console()
     cpu = options.trains_on_cpu(cpu, device)
     arguments = {

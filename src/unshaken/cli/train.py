@@ -114,6 +114,21 @@ def train(
         raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
     if bf16 and fp16:
         raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
+    from unshaken.tasks import leakage, load_task, save_examples
+    from unshaken.tasks.load import HELD_OUT_FILE, known_task, split_seed
+
+    reports_on_held_out = test is None and protocol == "standard"
+    loaded = load_task(
+        task,
+        data=data,
+        protocol=protocol,
+        seed=split_seed(task, seed) if reports_on_held_out else seed,
+        validation=validation,
+        test=test,
+        text_columns=text_column or None,
+        label_column=label_column,
+    )
+    # What is wrong with the file is told by now: torch and transformers take seconds to import.
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.connections import parse as parse_connection
     from unshaken.console import Console
@@ -122,8 +137,6 @@ def train(
     from unshaken.processes import Shard
     from unshaken.smoothing import parse as parse_smoothing
     from unshaken.substitutions import joined_substitutions
-    from unshaken.tasks import leakage, load_task, save_examples
-    from unshaken.tasks.load import HELD_OUT_FILE, known_task, split_seed
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
     from unshaken.training.trainer import SELECTION_EXAMPLES
@@ -144,17 +157,6 @@ def train(
     if not (select_by or merges or any(getattr(part, "substitutions", None) is words for part in method.modules())):
         options.refuse(f"{defence} swaps no words, or names its own; leave it out", substitutions=substitutions)
     selection = parse_attacks([select_by], substitutions)[0] if select_by else None
-    reports_on_held_out = test is None and protocol == "standard"
-    loaded = load_task(
-        task,
-        data=data,
-        protocol=protocol,
-        seed=split_seed(task, seed) if reports_on_held_out else seed,
-        validation=validation,
-        test=test,
-        text_columns=text_column or None,
-        label_column=label_column,
-    )
     for note in loaded.notes:
         console.print(f"note: {note}", markup=False, style="dim")
     rows = loaded.require("train")
