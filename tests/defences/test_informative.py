@@ -6,6 +6,7 @@ import copy
 import json
 import logging
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tiny import gradients, ready, run, tiny_model, tiny_step
+from tiny_texts import TEXTS, text_step
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
-from unshaken.defences import InformativeTerm, Standard
+from unshaken.defences import SWAP, InformativeTerm, Standard
 from unshaken.defences.features import choose_feature
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
+from unshaken.substitutions import Dictionary
 
 
 def literal(term: InformativeTerm, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
@@ -132,6 +135,25 @@ def test_loss_and_gradients_are_those_written_out(backbone: str, feature: Any) -
     torch.testing.assert_close(
         projections, [parameter.grad for parameter in term.parameters() if parameter.grad is not None]
     )
+
+
+def test_means_are_over_the_tokens_of_the_texts_that_they_are_of() -> None:
+    """Rewordings longer than their texts: what each is alone and unpadded, and not under the other's mask."""
+    model = tiny_model(dropout=0.0)
+    step = text_step(model)
+    swap = SWAP(substitutions=Dictionary(entries={"good": ["fine and great"]}), variants=1, rate=0.5)
+    term = InformativeTerm(feature="mean", alpha=1.0, conditional=False)
+    parts, _ = run(ready(swap + term, model, step.tokenizer), step)
+    drawn = [text for (text,) in swap.draw(step, step.examples)]
+    lengths = {len(new.split()) - len(old.split()) for new, old in zip(drawn, TEXTS, strict=True)}
+    assert lengths == {0, 2}
+
+    def means(encoder: Any, texts: Sequence[str]) -> Tensor:
+        alone = (encoder(**step.tokenizer([text], return_tensors="pt")).last_hidden_state[0] for text in texts)
+        return torch.stack([tokens.mean(0) for tokens in alone])
+
+    expected = term.loss_of(means(model.base_model, drawn), means(term.teacher, TEXTS), step.labels)
+    torch.testing.assert_close(parts["informative"], expected)
 
 
 def feature_from(encoder: Any, hidden: Tensor, mask: Tensor, feature: str) -> Tensor:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from literal_hull import WORDS
 from tiny import gradients, moved, ready, run, tiny_model, tiny_step
+from tiny_texts import text_step, tokenizer
 
-from unshaken.defences import PTWD, R4F, SMART, HighTemperature, Mixout, release
+from unshaken.defences import ASCC, PTWD, R3F, R4F, SMART, SWAP, CreAT, FreeLB, HighTemperature, Mixout, release
 from unshaken.defences.weights import WeightSwap
 from unshaken.errors import UnshakenError
 
@@ -83,6 +85,33 @@ def test_high_temperature_trains_on_softened_logits() -> None:
     expected.backward()
     torch.testing.assert_close(sum(parts.values()), expected)
     torch.testing.assert_close(found, gradients(model))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        lambda: ASCC(substitutions=WORDS, steps=3),
+        lambda: SWAP(substitutions=WORDS, variants=3, greed=0.5),
+        FreeLB,
+        SMART.paper,
+        CreAT,
+        R3F,
+    ],
+)
+def test_a_temperature_is_a_head_divided_by_it_in_every_pass_of_an_objective(objective: Any) -> None:
+    model = tiny_model(dropout=0.2)
+    divided = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in divided.classifier.parameters():
+            parameter.div_(4)
+    wanted, its_gradients = run(ready(objective(), divided, tokenizer()), text_step(divided))
+    softened = ready(objective() + HighTemperature(temperature=4.0), model, tokenizer())
+    parts, found = run(softened, text_step(model))
+    torch.testing.assert_close(parts, wanted)
+    head = [name for name in found if name.startswith("classifier")]
+    for name in head:
+        its_gradients[name] = its_gradients[name] / 4
+    torch.testing.assert_close(found, its_gradients)
 
 
 @pytest.mark.parametrize("granularity", ["neuron", "element"])

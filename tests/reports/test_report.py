@@ -228,6 +228,22 @@ def test_methods_with_several_seeds_are_compared_over_seeds_and_examples() -> No
     assert Report.from_json(json.loads(json.dumps(found.to_json()))).comparisons == found.comparisons
 
 
+def test_seeds_are_paired_by_their_number_in_whatever_order_they_come() -> None:
+    """Seeds far apart, and methods that differ by the same two examples at each: crosswise, the spread hides it."""
+    plain, hard = ["xxxooooooo", "xxxxxxoooo", "xxxxxxxxxo"], ["xooooooooo", "xooxxxoooo", "xooxxxxxxo"]
+    wanted = over_seeds_and_examples([[[0, 1, 1, *[0] * 7]] * 3])
+    for order in (1, -1):
+        found = Report(evaluations=(*seeds_of("plain", plain), *seeds_of("hard", hard)[::order])).comparisons[1]
+        assert (found.difference, *found.interval) == pytest.approx((wanted.estimate, wanted.low, wanted.high))
+
+
+def test_an_attack_that_failed_to_run_hides_no_break_and_leaves_its_examples_standing() -> None:
+    found = made_evaluation(run("x!o!-", "pwws"), run("!xo!-", "genetic"), wrong=(4,), total=5)
+    assert found.held("pwws") == {"id0": False, "id2": True, "id4": False}
+    assert found.held("worst case") == {"id0": False, "id1": False, "id2": True, "id4": False}
+    assert found.standing == ["id2", "id3"]
+
+
 def test_seeds_that_differ_are_compared_one_by_one() -> None:
     plain, hard = made_evaluation(run("xxxxo"), model="plain", total=5), seeds_of("hard", ["ooooo", "xoooo"], total=5)
     found = Report(evaluations=(plain, *hard)).comparisons
