@@ -15,6 +15,7 @@ from rich.console import Console
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import Evaluation
 from unshaken.evaluation.statistics import over_seeds_and_examples
+from unshaken.proportion import Proportion
 from unshaken.reports import SCHEMA_VERSION, Report, merge
 from unshaken.reports.headline import headline
 from unshaken.reports.views import baselines, markdown, rows, terminal
@@ -242,6 +243,18 @@ def test_an_attack_that_failed_to_run_hides_no_break_and_leaves_its_examples_sta
     assert found.held("pwws") == {"id0": False, "id2": True, "id4": False}
     assert found.held("worst case") == {"id0": False, "id1": False, "id2": True, "id4": False}
     assert found.standing == ["id2", "id3"]
+
+
+@pytest.mark.parametrize("attack", ["exhaustive", "transfer"])
+def test_what_an_attack_passes_over_is_known_by_the_others(attack: str) -> None:
+    """A search that finds half of the texts too large, or a source that gets them wrong, moves no share but its own."""
+    pwws, passing = run("xxxxoooooo"), run("!o!o!!!oox", attack)
+    found = made_evaluation(pwws, passing)
+    assert found.accuracy("worst case") == Proportion(hits=5, total=10)  # it broke one more, and hid none
+    assert found.accuracy(attack) == Proportion(hits=4, total=5)
+    assert made_evaluation(passing, passing).accuracy("worst case") == Proportion(hits=4, total=5)
+    then = made_evaluation(pwws, replace(passing, left=True, results=passing.results[4:]))
+    assert then.accuracy(f"then {attack}") == then.accuracy("worst case") == Proportion(hits=5, total=10)
 
 
 def test_seeds_that_differ_are_compared_one_by_one() -> None:

@@ -15,6 +15,8 @@ from unshaken.proportion import Proportion
 
 CLEAN = "clean"
 WORST_CASE = "worst case"
+# Attacks that pass over what is too large for them, or what their source gets wrong.
+PASSING_OVER = ("exhaustive", "transfer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +157,14 @@ class Evaluation:
     def held(self, condition: str) -> dict[str, bool]:
         """For each example id, whether the answer is right and stays right under this attack.
 
-        An example whose attack ended in an error proved nothing and is left out, unless another attack broke it.
+        An example whose attack ended in an error proved nothing and is left out, unless another attack broke it. What
+        exhaustive search or a transfer passes over is known by the other attacks: left out only where they broke
+        nothing, it would make the share too low.
         """
-        results = [result for run in self.behind(condition) for result in run.results]
-        broken = {result.example_id for result in results if result.outcome in ("success", "skipped")}
-        unknown = {result.example_id for result in results if result.outcome == "error"} - broken
+        runs = self.behind(condition)
+        had_to = [run for run in runs if run.attack not in PASSING_OVER] or runs
+        broken = {item.example_id for run in runs for item in run.results if item.outcome in ("success", "skipped")}
+        unknown = {item.example_id for run in had_to for item in run.results if item.outcome == "error"} - broken
         return {row.id: row.correct and row.id not in broken for row in self.predictions if row.id not in unknown}
 
     def behind(self, condition: str) -> tuple[AttackRun, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import mean_interval
+from unshaken.evaluation.results import PASSING_OVER
 from unshaken.evaluation.statistics import Interval
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
@@ -22,8 +23,6 @@ from unshaken.schema import decode, encode, parse_json
 from unshaken.substitutions import Substitutions
 
 BREAKS = ".breaks.jsonl"
-# Attacks that pass over what is too large for them, or what their source gets wrong.
-PASSING_OVER = ("exhaustive", "transfer")
 
 
 @dataclass(frozen=True, kw_only=True)
