@@ -162,29 +162,47 @@ def attacks_int8() -> str:
     return grid(["answers", "speed", "a log-probability moves by", "labels that change"], rows)
 
 
+def attacked_models() -> list[tuple[str, list[dict[str, Any]]]]:
+    """The models of the GPU's record, each with what was measured of it."""
+    models: list[tuple[str, list[dict[str, Any]]]] = []
+    for row in lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl"):
+        if "device" in row:
+            models.append((row["model"], []))
+        else:
+            models[-1][1].append(row)
+    return models
+
+
+def attacks_caption() -> str:
+    about = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")[0]
+    return caption({key: value for key, value in about.items() if key != "model"})
+
+
 def attacks_gpu() -> str:
-    """The engine beside the model alone, in one run; and by one and by several processes in another."""
-    about, *found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
-    others = lines(HERE / "benchmarks" / "gpu" / "attacks-processes.jsonl")
-    again = {row["attack"]: row for row in others if "wall_s" in row}
-    together = {row["attack"]: row for row in others if "processes" in row}
-    rows = [
-        [
-            row["attack"],
-            str(row["examples"]),
-            number(row["rows_per_s"], 0),
-            number(row["forward_only_rows_per_s"], 0) if "forward_only_rows_per_s" in row else "",
-            *(percent(of, "share_of_forward_only") for of in (row, again.get(row["attack"], {}))),
-            percent(together.get(row["attack"], {}), "share_by_processes"),
-            percent(row, "share_of_all_passes") if row.get("encoder_only_s") else "",
-            number(row["wall_s"], 2),
+    """The engine beside the model alone, by one process and by several on one card."""
+    rows, counts = [], set()
+    for model, found in attacked_models():
+        together = {row["attack"]: row for row in found if "processes" in row}
+        counts |= {str(row["processes"]) for row in together.values()}
+        rows += [
+            [
+                model,
+                row["attack"],
+                str(row["examples"]),
+                number(row["rows_per_s"], 0),
+                number(row["forward_only_rows_per_s"], 0) if "forward_only_rows_per_s" in row else "",
+                percent(row, "share_of_forward_only"),
+                percent(together.get(row["attack"], {}), "share_by_processes"),
+                percent(row, "share_of_all_passes") if row.get("encoder_only_s") else "",
+                number(row["wall_s"], 2),
+                number(row["wall_s"] / row["examples"] * 1e6 / 60, 0),
+            ]
+            for row in found
+            if "wall_s" in row
         ]
-        for row in found
-        if "wall_s" in row
-    ]
-    counts = ", ".join(sorted({str(row["processes"]) for row in together.values()}))
-    shares = ["share", "on another host", f"there, {counts} processes", "with its encoder's passes"]
-    return caption(about) + grid(["attack", "examples", "rows/s", "model alone, rows/s", *shares, "seconds"], rows)
+    shares = ["share", f"by {', '.join(sorted(counts))} processes", "with its encoder's passes"]
+    heading = ["model", "attack", "examples", "rows/s", "model alone, rows/s", *shares]
+    return attacks_caption() + grid([*heading, "seconds", "minutes for a million texts"], rows)
 
 
 def percent(row: dict[str, Any], key: str) -> str:
@@ -193,9 +211,9 @@ def percent(row: dict[str, Any], key: str) -> str:
 
 def attacks_compared() -> str:
     """Cohorts against one search per example: the same sentences, the same victim."""
-    about, *found = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")
     rows = [
         [
+            model,
             row["attack"],
             str(row["compared"]),
             str(row["outcomes_that_differ"]),
@@ -203,11 +221,28 @@ def attacks_compared() -> str:
             *(str(count) for count in row["queries"]),
             number(row["speed_up_over_flights"], 1),
         ]
+        for model, found in attacked_models()
         for row in found
         if "compared" in row
     ]
-    heading = ["attack", "examples", "outcomes that differ", "accuracy, cohorts", "one by one", "queries, cohorts"]
-    return caption(about) + grid([*heading, "one by one", "speed-up"], rows)
+    heading = ["model", "attack", "examples", "outcomes that differ", "accuracy, cohorts", "one by one"]
+    return attacks_caption() + grid([*heading, "queries, cohorts", "one by one", "speed-up"], rows)
+
+
+def attacks_profile() -> str:
+    """Where one process spends its time, as shares of the sum of the steps."""
+    profiles = [
+        (model, row["attack"], row["seconds_of"])
+        for model, found in attacked_models()
+        for row in found
+        if "seconds_of" in row
+    ]
+    steps = list(dict.fromkeys(step for *_, spent in profiles for step in spent))
+    rows = [
+        [model, attack, *(f"{spent[step] / sum(spent.values()):.0%}" if step in spent else "" for step in steps)]
+        for model, attack, spent in profiles
+    ]
+    return attacks_caption() + grid(["model", "attack", *steps], rows)
 
 
 def connections_bars(name: str) -> str:
@@ -237,13 +272,14 @@ def attack(found: attack_costs.Table | None) -> str:
 def smoothing_cost() -> str:
     """What a smoothed vocabulary costs, by record."""
     rows = []
-    for name in ("cpu/smoothing.json", "cpu/smoothing_wordnet.json", "gpu/smoothing_32.json", "gpu/smoothing_256.json"):
-        found = load(name)
+    kept = ["cpu/smoothing", "cpu/smoothing_wordnet"] + [f"gpu/smoothing_{sizes}" for sizes in ("32", "256", "32_512")]
+    for name in kept:
+        found = load(f"{name}.json")
         about, jobs = found["about"], {row["job"]: row for row in found["rows"]}
         kernels = jobs["training step"].get("kernels")
         rows.append(
             [
-                f"{about['device']}, {about['batch']}",
+                f"{about['device']}, {about['batch']} of {about['length']}",
                 f"{found['substitutions']}, {found['words']:,}",
                 f"{found['tokenizer loaded in']:.1f} s",
                 number(jobs["tokenising"]["ratio"]),
@@ -252,7 +288,7 @@ def smoothing_cost() -> str:
             ]
         )
     timed = ["tokenising", "training step", "inference when settled"]
-    return grid(["device, batch", "words", "tokenizer loads in", *timed], rows)
+    return grid(["device, texts of at most as many tokens", "words", "tokenizer loads in", *timed], rows)
 
 
 def caption(about: dict[str, Any]) -> str:
@@ -406,6 +442,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "smoothing-cost": smoothing_cost,
     "baselines": baselines.table,
     "attacks-compared": attacks_compared,
+    "attacks-profile": attacks_profile,
     "results-totals": results.totals,
     "results-index": results.index,
     "results-headline": results.headline,
