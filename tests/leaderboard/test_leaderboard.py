@@ -607,11 +607,11 @@ def test_training_without_a_defence_costs_one_also_in_records_before_they_had_it
 
 @pytest.mark.parametrize(("layers", "connected"), [("all", 2), ("2", 1)])
 def test_the_cost_of_a_connection_counts(tmp_path: Path, layers: str, connected: int) -> None:
-    """IM-BERT: five evaluations and five products of a layer, and a pass that carries the gradient, for one pass."""
+    """IM-BERT: five evaluations and five products of a layer, a look, and a pass that carries the gradient."""
     connection = Connection.im_bert(layers)
     model = connect(tiny_bert(make_tokenizer(tmp_path)), connection)
     assert model.config.num_hidden_layers == 2
-    cost = 1 + connected / 2 * ((5 + 5 + 3) / 3 - 1)
+    cost = 1 + connected / 2 * ((5 + 5 + 1 + 3) / 3 - 1)
     for defence in (None, SWAP(variants=4)):
         passes = training_cost(defence or Standard()) * cost
         told = describe_cost(defence, model)
