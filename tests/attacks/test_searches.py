@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from victims import TEXTS, WORD_LIST, bag_victim, labelled, make_tokenizer, tiny_bert
+from victims import TEXTS, WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import (
     ATTACKS,
     PWWS,
+    AttackResult,
+    AttackResults,
     Beam,
     Exhaustive,
     Genetic,
@@ -25,6 +27,7 @@ from unshaken.attacks import (
     Untargeted,
     Victim,
     WorstCase,
+    worst_of,
 )
 from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity
 from unshaken.errors import UnshakenError
@@ -248,6 +251,36 @@ def test_worst_case_is_the_union(victim: Any) -> None:
     broken = {row.example_id for attack in parts for row in attack(victim, examples) if row.outcome == "success"}
     assert {row.example_id for row in union if row.outcome == "success"} == broken
     assert union.settings["attacks"][1]["name"] == "pwws"
+
+
+def test_of_several_attacks_the_first_success_is_told_or_the_nearest_failure() -> None:
+    def ended(outcome: Any, score: float, queries: int) -> AttackResults:
+        row = AttackResult(
+            example_id="0", label=1, outcome=outcome, original=("a",), score_after=score, queries=queries, rows=1
+        )
+        return AttackResults(rows=(row,), attack="x")
+
+    runs = [ended("error", 0.0, 1), ended("failure", 0.8, 20), ended("failure", 0.6, 300), ended("failure", 0.7, 4000)]
+    (near,) = worst_of(runs, ["0"])
+    assert (near.outcome, near.score_after, near.queries, near.rows) == ("failure", 0.6, 4321, 4)
+    (broken,) = worst_of([*runs, ended("success", 0.4, 0), ended("success", 0.1, 0)], ["0"])
+    assert (broken.outcome, broken.score_after) == ("success", 0.4)
+
+
+def test_a_source_that_is_wrong_has_no_text_to_try() -> None:
+    victim, examples = bag_victim(), labelled(bag_victim())
+    wrong = {examples[0].texts, examples[1].texts}
+
+    def answers(texts: Any) -> np.ndarray:
+        said = bag_of_words(texts)
+        return np.array([row[::-1] if (text,) in wrong else row for text, row in zip(texts, said, strict=True)])
+
+    rows = [examples[0], replace(examples[1], label=1 - int(examples[1].label)), *examples[2:]]
+    transfer = Transfer(source=Victim.from_callable(answers, 2, name="source"), attack=PWWS(substitutions=WORD_LIST))
+    untried, skipped, *others = transfer(victim, rows)
+    assert (untried.outcome, untried.queries) == ("error", 0)
+    assert skipped.outcome == "skipped"  # here it is the victim that is wrong
+    assert {row.outcome for row in others} <= {"success", "failure"}
 
 
 def test_worst_case_keeps_the_names_of_columns_and_resumes(tmp_path: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from report_parts import made_evaluation, run
 
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.results import accuracy_at_budget
 from unshaken.proportion import Proportion
 from unshaken.reports import Report, figures
 from unshaken_experiments import paper_figures as papers
@@ -57,6 +58,11 @@ def test_each_figure_is_labelled_and_saved_twice_the_same(name: str, tmp_path: P
 def test_the_pareto_front_keeps_what_nothing_beats() -> None:
     points = [(0.9, 0.1), (0.8, 0.5), (0.85, 0.4), (0.7, 0.5), (0.8, 0.3), (0.6, 0.6)]
     assert figures.pareto_front(points) == [(0.6, 0.6), (0.8, 0.5), (0.85, 0.4), (0.9, 0.1)]
+
+
+def test_accuracy_at_a_budget_is_of_what_was_answered() -> None:
+    """Each break takes 10 queries; one example was wrong before, and of one nothing is known."""
+    assert accuracy_at_budget(run("xxo-!"), [9, 10]) == [3 / 4, 1 / 4]
 
 
 def test_budget_curves_end_at_the_accuracy_under_attack() -> None:

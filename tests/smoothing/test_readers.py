@@ -90,6 +90,8 @@ def test_reads(reader: Any) -> None:
 def test_spelling_prefers_equal_ends_then_frequency() -> None:
     known = KnownWords({"qarn": 9, "qorn": 2, "qern": 5, "carn": 50})
     assert Spelling(known=known)("qxrn") == "qarn"
+    rare = KnownWords({"film": 1, "dim": 1000})  # "f" and "d" are neighbours on a keyboard
+    assert Spelling(known=rare)("fim") == "film"
 
 
 def test_spelling_weighs_how_usual_an_error_is() -> None:
@@ -295,6 +297,9 @@ def test_misread_words_are_those_an_attacker_reaches_through_the_reader() -> Non
     assert left.neighbours("zebra") == []  # not in the training texts
     assert left.vocabulary()[0] == "from"
     assert Misread(Typos(), reader).neighbours("comes") == Misread(Typos(), reader, limit=8).neighbours("comes")
+    first = [reader(typo) for typo in Typos().candidates(["from"], 0)].index("form")
+    for limit, reached in ((first, []), (first + 1, ["form"])):
+        assert Misread(Typos(), reader, limit=limit).neighbours("from") == reached
     assert left.fingerprint != Misread(Typos(), reader).fingerprint
     with pytest.raises(UnshakenError, match="add spelling"):
         Misread(Typos(), parse("unicode", known))
