@@ -421,6 +421,11 @@ def test_ranks_ties_and_too_few_seeds(tmp_path: Path) -> None:
     pair = {tmp_path / "a": entries[0], tmp_path / "b": made("noisy", rows_of(0.79, 1))}
     (tied,) = rank(pair).values()
     assert {(one.rank, one.tied) for one in tied} == {(1, True)}
+    # The last is near the second and not near the first: a rank is shared with its best, or ties would chain on.
+    first, second, last = (made(*item) for item in zip("abc", map(rows_of, (0.8, 0.7, 0.64), (7, 8, 9)), strict=True))
+    for listed, ranks in (([first, second, last], [1, 1, 3]), ([second, last], [1, 1])):
+        (ranking,) = rank({tmp_path / one.name: one for one in listed}).values()
+        assert [one.rank for one in ranking] == ranks
 
 
 def test_seeds_are_paired_by_their_number_however_models_are_listed(tmp_path: Path) -> None:
@@ -450,6 +455,24 @@ def test_other_examples_or_sets_are_other_rankings(tmp_path: Path) -> None:
 
 def test_an_honest_entry_stands(entry: Entry, victims: list[Victim], examples: Examples) -> None:
     assert verify(entry, victims, examples, WORD_LIST, count=len(TEXTS)).refused == ()
+
+
+def test_the_seed_of_who_verifies_chooses_the_examples(
+    entry: Entry, victims: list[Victim], examples: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[list[str]] = []
+
+    def look(victim: Victim, part: Examples, *_: Any, **__: Any) -> Any:
+        chosen.append([row.id for row in part])
+        raise InterruptedError
+
+    monkeypatch.setattr(sys.modules["unshaken.leaderboard.verify"], "evaluate", look)
+    for seed in (0, 0, 1, 2):
+        with pytest.raises(InterruptedError):
+            verify(entry, victims, examples, WORD_LIST, count=4, seed=seed)
+    assert chosen[0] == chosen[1]
+    assert len(set(map(tuple, chosen))) > 1
+    assert all(len(set(own)) == 4 and set(own) <= set(entry.ids) for own in chosen)
 
 
 def test_a_false_claim_is_refused(entry: Entry, victims: list[Victim], examples: Examples) -> None:
