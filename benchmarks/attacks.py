@@ -2,6 +2,7 @@
 
     python benchmarks/attacks.py cpu --data DIR [--peer-python PYTHON --peer-script textattack_bench.py --wheel W]
     python benchmarks/attacks.py gpu --data DIR [--model ENCODER...] [--attack NAME...] [--compare] [--processes 3]
+    python benchmarks/attacks.py precision --data DIR [--model ENCODER...] [--attack NAME...]
     python benchmarks/attacks.py suite --data DIR [--suite mini|full] [-n 24] [--device cpu]
     python benchmarks/attacks.py int8
 
@@ -9,10 +10,10 @@ The CPU part attacks MiniLM-L6 with a head fitted by ridge regression on the ben
 counter-fitted dictionary: the model, sentences and dictionary of the peer's script, which is run right after. DIR holds
 `counterfitted_neighbors.json` and `advglue/dev_ann.json`. Costs are CPU seconds, which a shared machine disturbs least.
 The GPU part takes any encoder folder, and DIR holds `glue/SST-2/dev.tsv` and `imdb/test.jsonl` too; `--device cpu
---dtype float32 -n 12 --n-imdb 2` tries it out. The third runs the suite of the leaderboard in both ways: its last
-attacks on what is left, and every attack on every sentence. The last says what PyTorch's dynamic int8 quantisation
-would gain on a CPU, and what it would cost: it has one scale for all rows of a batch. Each prints one JSON object a
-line.
+--dtype float32 -n 12 --n-imdb 2` tries it out. The third answers the same searches in float32 and in bf16. The fourth
+runs the suite of the leaderboard in both ways: its last attacks on what is left, and every attack on every sentence.
+The last says what PyTorch's dynamic int8 quantisation would gain on a CPU, and what it would cost: it has one scale for
+all rows of a batch. Each prints one JSON object a line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from unshaken.attacks import PWWS, Attack, Genetic, Victim
+from unshaken.attacks import PWWS, Attack, AttackResults, Genetic, Victim
 from unshaken.embedded import minilm_path
 from unshaken.evaluation import evaluate
 from unshaken.evaluation.results import WORST_CASE
@@ -186,10 +187,9 @@ def run_peer(arguments: argparse.Namespace, kind: str, wrapper: str, count: int)
 def gpu(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """The engine against the model alone: rows a second as a share of those of ready-made batches, in the same run."""
     words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
-    cuda = arguments.device != "cpu"
     for model in arguments.model or [minilm_path()]:
         yield {
-            "device": torch.cuda.get_device_name() if cuda else "cpu",
+            "device": device_name(arguments),
             "torch": torch.__version__,
             "model": str(model),
             "dtype": arguments.dtype,
@@ -250,6 +250,42 @@ def one_of_them(rank: int, name: str, model: str, arguments: argparse.Namespace,
         start = time.perf_counter()  # of one clock for all processes
         results = attack(victim, examples, in_flight=arguments.in_flight)
         told.put((number, start, time.perf_counter(), sum(row.rows for row in results)))
+
+
+def precision(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    """Queries answered in bf16 beside float32, by the same weights: what is broken, what is asked, and how fast."""
+    words = Dictionary.load(arguments.data / "counterfitted_neighbors.json")
+    arguments.dtype = "float32"  # of the weights
+    for model in arguments.model or [minilm_path()]:
+        victim, examples = victim_and_examples(model, "pwws", arguments)
+        half = Victim.from_model(victim.model, victim.tokenizer, name=victim.name, scoring_dtype="bf16")
+        yield {"device": device_name(arguments), "torch": torch.__version__, "model": str(model)}
+        for name in arguments.attack:
+            attack = engine_speed.ATTACKS[name](substitutions=words)
+            full, fast = (best_of(attack, one, examples, arguments.in_flight) for one in (victim, half))
+            pairs = list(zip(full[1], fast[1], strict=True))
+            yield {
+                "attack": name,
+                "examples": len(examples),
+                "accuracy_under_attack": [results.accuracy_under_attack for _, results in (full, fast)],
+                "outcomes_that_differ": sum(one.outcome != other.outcome for one, other in pairs),
+                "queries": [sum(row.queries for row in results) for _, results in (full, fast)],
+                "seconds": [full[0], fast[0]],
+                "speed_up": full[0] / fast[0],
+            }
+
+
+def best_of(attack: Attack, victim: ModelVictim, examples: Examples, in_flight: int) -> tuple[float, AttackResults]:
+    """Seconds of the fastest of some runs after one that warms up, and what each of them found."""
+    results = attack(victim, examples, in_flight=in_flight)
+    runs = [
+        engine_speed.seconds(lambda: attack(victim, examples, in_flight=in_flight)) for _ in range(engine_speed.REPEATS)
+    ]
+    return min(runs), results
+
+
+def device_name(arguments: argparse.Namespace) -> str:
+    return "cpu" if arguments.device == "cpu" else torch.cuda.get_device_name()
 
 
 def leaderboard_suite(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
@@ -355,6 +391,15 @@ def main() -> None:
     on_gpu.add_argument("--processes", type=int, default=1, help="also as many processes side by side on the device")
     on_gpu.add_argument("--compare", action="store_true", help="also search each example alone (short attacks)")
     on_gpu.add_argument("--profile", action="store_true", help="also print operators and functions by their time")
+    in_halves = modes.add_parser("precision")
+    in_halves.add_argument("--data", type=Path, required=True)
+    in_halves.add_argument("--model", type=Path, nargs="+", help="encoder folders; MiniLM-L6 from its wheel by default")
+    in_halves.add_argument(
+        "--attack", nargs="+", choices=["pwws", "genetic", "greedy", "beam"], default=["pwws", "genetic"]
+    )
+    in_halves.add_argument("--device", default="cuda")
+    in_halves.add_argument("-n", type=int, default=872)
+    in_halves.add_argument("--in-flight", type=int, default=1024)
     both_ways = modes.add_parser("suite")
     both_ways.add_argument("--data", type=Path, required=True)
     both_ways.add_argument("--suite", choices=["mini", "full"], default="mini")
@@ -367,12 +412,13 @@ def main() -> None:
     in_int8.add_argument("-n", type=int, default=200, help="reviews that the head is fitted to")
     on_cpu.add_argument("--population", type=int, default=20)
     on_cpu.add_argument("--generations", type=int, default=10)
-    for mode in (on_cpu, on_gpu, both_ways, in_int8):
+    for mode in (on_cpu, on_gpu, in_halves, both_ways, in_int8):
         mode.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    for record in {"cpu": cpu, "gpu": gpu, "suite": leaderboard_suite, "int8": int8}[arguments.mode](arguments):
+    modes_of = {"cpu": cpu, "gpu": gpu, "precision": precision, "suite": leaderboard_suite, "int8": int8}
+    for record in modes_of[arguments.mode](arguments):
         line = json.dumps(record)
         print(line, flush=True)
         if arguments.out:
