@@ -197,6 +197,13 @@ def test_a_file_that_cannot_be_trained_on_is_answered_before_torch_is_loaded(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
+@pytest.mark.parametrize(("command", "run"), [("train", "out"), ("harden", "out/plain"), ("harden", "out/hardened")])
+def test_checkpoints_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, command, run):
+    (reviews.parent / run / "checkpoints" / "checkpoint-4").mkdir(parents=True)
+    told = refused_without_torch(command, str(reviews), "--out", "out", cwd=reviews.parent)
+    assert "out holds checkpoints of an earlier run; go on with --resume" in told
+
+
 def refused_without_torch(*words: str, cwd: Path) -> str:
     program = (
         "import sys; sys.argv = ['unshaken', *sys.argv[1:]]\n"

@@ -48,6 +48,8 @@ def harden(
 
     if (out / "report.json").exists() and not resume:
         raise UnshakenError(f"{out} holds an earlier report; remove it or name another folder with --out")
+    if not resume and any(out.glob("*/checkpoints/checkpoint-*")):
+        raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
     split = split_seed(file, seed)
     loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)
     if limit is not None:
