@@ -9,6 +9,7 @@ from report_parts import TRAINED_ON, made_evaluation, run
 
 from unshaken.evaluation.results import Evaluation, Recheck
 from unshaken.reports import FLAGS, Report
+from unshaken.substitutions import All, Dictionary, Homoglyphs, Substitutions, Typos, WordNet
 
 
 def clean() -> Evaluation:
@@ -154,6 +155,37 @@ def test_a_planted_flag_is_found_with_evidence_and_cure(flag: str, plant: object
         assert check.evidence
         assert check.settle
         assert check.subject
+
+
+WORDNET, TYPOS = WordNet(limit=8), Typos()
+
+
+@pytest.mark.parametrize(
+    ("sources", "reader", "is_known"),
+    [
+        ((WORDNET, TYPOS), "all", True),  # as `harden` trains and attacks
+        ((WordNet(), TYPOS), "unicode,spelling", True),
+        ((WORDNET, TYPOS), "unicode", False),
+        ((WORDNET, TYPOS), None, False),
+        ((WORDNET, TYPOS, Dictionary(entries={"film": ["movie"]})), "all", False),
+        ((Dictionary(entries={"film": ["movie"]}), WORDNET), "all", False),
+        ((TYPOS, Homoglyphs()), "all", False),  # which another flag tells: training used neither
+    ],
+)
+def test_a_joined_set_is_known_where_training_and_the_reader_know_all_of_it(
+    sources: tuple[Substitutions, ...], reader: str | None, is_known: bool
+) -> None:
+    item = clean()
+    described = [{"name": WORDNET.name, "fingerprint": WORDNET.fingerprint}]
+    training = replace(item.model.training, substitutions=tuple(described), details={"reader": reader})
+    runs = tuple(
+        replace(one, settings={**one.settings, "substitutions": All(sources).described()}) for one in item.attacks
+    )
+    item = replace(item, model=replace(item.model, training=training), attacks=runs)
+    flags = {check.flag: check for check in Report(evaluations=tuple(three_seeds(item))).flags}
+    assert ("same-substitutions" in flags) == is_known
+    if is_known:
+        assert "beside what the reader maps back (typos)" in flags["same-substitutions"].evidence
 
 
 def test_a_vote_is_clear_where_a_wide_search_went_through_it_and_knows_its_own_set() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from unshaken.evaluation.check import Check, clear, raised, raised_if, trait, unknown
 from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
+from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.substitutions import All
 from unshaken.substitutions.reach import HullCoverage
 
 SEARCH_SIZES = {"population", "generations", "beam_width", "width", "steps", "restarts", "asked", "samples"}
@@ -132,13 +134,14 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     voted = _fingerprints(evaluation.model.vote)
     sets = [own for run in evaluation.attacks for own in _sets(run.settings) if "fingerprint" in own]
     used = {str(own["fingerprint"]) for own in sets}
-    new = {
-        str(own["fingerprint"]) for own in sets if not training.has_seen(str(own.get("name")), str(own["fingerprint"]))
-    }
-    new -= voted
+    new = {str(own["fingerprint"]) for own in sets if not _has_seen(training, own)} - voted
     if used and not new:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
-        return raised(flag, subject, evidence, "attack with another set as well, for example --substitutions typos")
+        settle = "attack with another set as well, for example --substitutions typos"
+        if read := sorted({name for own in sets for name in _parts(own)} & _read_back(training)):
+            evidence += f", beside what the reader maps back ({', '.join(read)})"
+            settle = "attack with a set that neither knows as well, for example --substitutions dictionary:FILE"
+        return raised(flag, subject, evidence, settle)
     return clear(flag, subject, f"{len(new)} substitution set(s) new to the model")
 
 
@@ -151,13 +154,32 @@ READ_BACK = {
 }  # substitution set -> the reader that maps it back
 
 
+def _has_seen(training: TrainingRecord, own: Mapping[str, Any]) -> bool:
+    """Whether training used this set; of one that joins several, each that the reader does not map back."""
+    left = [name for name in _parts(own) if name not in _read_back(training)]
+    joined = bool(left) and all(training.has_seen(name, "") for name in left)
+    return joined or training.has_seen(str(own.get("name")), str(own["fingerprint"]))
+
+
+def _parts(own: Mapping[str, Any]) -> list[str]:
+    """The names of the sets that a joined one joins, which its provenance tells."""
+    is_joined = own.get("name") == All.name
+    return re.findall(r"(?:^| and )([^:]*): ", str(own.get("provenance", ""))) if is_joined else []
+
+
+def _read_back(training: TrainingRecord) -> set[str]:
+    """The sets whose words the model's reader maps back."""
+    reader = training.details.get("reader")
+    parts = set(re.split(r"[,+]", reader)) if isinstance(reader, str) else set()
+    return {name for name, by in READ_BACK.items() if "all" in parts or by in parts}
+
+
 def _known_source(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
     flag, training = "knows-this-source", evaluation.model.training
     reader = None if training is None else training.details.get("reader")
-    if not isinstance(reader, str):
+    if training is None or not isinstance(reader, str):
         return clear(flag, subject, "training names no reader")
-    names, parts = _names(run.settings), set(re.split(r"[,+]", reader))
-    known = sorted(name for name in names & READ_BACK.keys() if reader == "all" or READ_BACK[name] in parts)
+    known = sorted(_names(run.settings) & _read_back(training))
     if not known:
         return clear(flag, subject, f"the reader ({reader}) maps back none of the attack's sets")
     evidence = f"the reader ({reader}) maps back {', '.join(known)}"

@@ -21,7 +21,7 @@ FLAGS = {
     "unknown-words": "the tokenizer does not know most words, so the model cannot tell texts apart",
     "below-majority": "a classifier that always gives the most frequent label would do as well",
     "miscalibration": "scores too flat or too sharp mislead the search: other scores break more examples",
-    "same-substitutions": "training has seen every substitution that the attack may use",
+    "same-substitutions": "training or the reader knows every substitution that the attack may use",
     "knows-this-source": "the model's reader maps the attack's words back before the model sees them",
     "hull-coverage": "training searched fewer substitutes than the attacks may write",
     "truncated-substitutions": "the attack spent swaps on words the model never sees",
