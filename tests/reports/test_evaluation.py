@@ -142,10 +142,14 @@ def test_rechecks_can_be_added_to_a_finished_run(tmp_path: Path, monkeypatch: py
         return search(self, *given, out=out, **options)
 
     monkeypatch.setattr(SearchAttack, "__call__", noted)
-    after = evaluate(keyword_victim(), keyword_examples(), attacks, out=tmp_path, resume=True, recheck=5)
+    after = evaluate(keyword_victim(), keyword_examples(), attacks, out=tmp_path, resume=True, recheck=2)
     (run,) = after.evaluations[0].attacks
     assert replace(run, rechecks=()) == before.evaluations[0].attacks[0]
     assert {item.variant for item in run.rechecks} >= {"temperature 0.1", "temperature 10"}
+    chosen = {row.id for row in keyword_examples().sample(2, 0)}  # both counts are of the same examples
+    held = sum(row.outcome == "failure" for row in run.results if row.example_id in chosen)
+    assert {(item.total, item.held) for item in run.rechecks} == {(2, held)}
+    assert held < run.counts.held.hits
     assert written == [None] * len(run.rechecks)  # what is finished is not attacked again
 
 

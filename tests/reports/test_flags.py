@@ -260,3 +260,9 @@ def test_an_explicit_connection_has_no_loop() -> None:
     evaluation = no_white_box(clean())
     evaluation = replace(evaluation, model=replace(evaluation.model, connection={"layers": "all", "theta": 0}))
     assert "inference-loop" not in {check.flag for check in Report(evaluations=(evaluation,)).flags}
+
+
+def test_a_transfer_that_breaks_as_many_as_the_direct_attack_does_not_beat_it() -> None:
+    for transfer, verdict in (("ooxxxooooo", "clear"), ("ooxxxxoooo", "raised")):
+        checks = Report(evaluations=(made_evaluation(run("xxxooooooo"), run(transfer, "transfer")),)).checks
+        assert [check.verdict for check in checks if check.flag == "transfer-beats-direct"] == [verdict]

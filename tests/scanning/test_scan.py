@@ -6,6 +6,7 @@ import json
 import re
 import unicodedata
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,12 @@ def test_a_search_breaks_what_a_fixed_edit_does_not() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ what machines read
+
+
+def test_what_is_kept_is_the_share_of_the_fixed_edit_times_that_of_the_search(result: ScanResult) -> None:
+    family = replace(result.families[0], total=8, kept_fixed=4, searched=2, found=1)
+    assert (family.fixed_share, family.kept_share) == (0.5, 0.25)
+    assert replace(family, searched=0, found=0).kept_share == 0.5
 
 
 @pytest.fixture(scope="module")
