@@ -90,7 +90,7 @@ def test_reads(reader: Any) -> None:
 def test_spelling_prefers_equal_ends_then_frequency() -> None:
     known = KnownWords({"qarn": 9, "qorn": 2, "qern": 5, "carn": 50})
     assert Spelling(known=known)("qxrn") == "qarn"
-    rare = KnownWords({"film": 1, "dim": 1000})  # "f" and "d" are neighbours on a keyboard
+    rare = KnownWords({"film": 1, "dim": 100_000})  # far likelier, were it not for its first letter
     assert Spelling(known=rare)("fim") == "film"
 
 
