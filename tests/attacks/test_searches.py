@@ -31,6 +31,7 @@ from unshaken.attacks import (
 )
 from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity
 from unshaken.errors import UnshakenError
+from unshaken.examples import Example
 from unshaken.names import from_spec
 from unshaken.substitutions import Dictionary, WordNet
 from unshaken.substitutions.words import match_case, segment
@@ -344,6 +345,27 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
             slope = (loss(1e-5, number, slot) - loss(-1e-5, number, slot)) / 2e-5
             choice = space.forms[position].index(word.choices[slot])
             assert promises[position, choice] == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+def test_white_box_promises_are_those_of_the_text_that_is_read(tokenizer: Any) -> None:
+    """A reader stands between substitutes and the model: those it mends promise nothing, others what they become."""
+    from unshaken.attacks.questions import Inspection
+    from unshaken.attacks.spaces import Spaces
+    from unshaken.readers import KnownWords, parse
+
+    def promises(text: str, entries: dict[str, list[str]], **options: Any) -> dict[str, float]:
+        victim = Victim.from_model(tiny_bert(tokenizer), tokenizer, **options)
+        attack = HotFlip(substitutions=Dictionary(entries=entries))
+        (space,) = Spaces(attack, victim, (), None).of([Example(id="0", texts=(text,), label=1)])
+        (seen,) = attack.inspect(victim, [Inspection(space, space.clean, 1)])
+        return {form: seen[n, choice] for n, forms in enumerate(space.forms) for choice, form in enumerate(forms)}
+
+    reader = parse("spelling", KnownWords.of(["a good film with a bad plot", "fine movie poor"]))
+    written = {"goood": ["good", "fine"], "film": ["fiilm", "movie"], "bad": ["pooor"]}
+    found = promises("a goood film with a bad plot", written, reader=reader)
+    meant = promises("a good film with a bad plot", {"good": ["fine"], "film": ["movie"], "bad": ["poor"]})
+    assert (found["fine"], found["movie"], found["pooor"]) == (meant["fine"], meant["movie"], meant["poor"])
+    assert found["good"] == found["fiilm"] == -np.inf
 
 
 def test_white_box_attacks_need_a_model() -> None:

@@ -17,9 +17,12 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from unshaken import Victim
 from unshaken.attacks import PWWS, Greedy
+from unshaken.attacks.spaces import Spaces
 from unshaken.cli.scan import with_reader
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.clean_predictions import truncated
+from unshaken.evaluation.probes import visible_words
 from unshaken.examples import Example, Examples
 from unshaken.readers import (
     FILE_NAME,
@@ -40,6 +43,7 @@ from unshaken.readers.spelling import edits
 from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos, segment
 from unshaken.substitutions.typos import KINDS, kind_of_error
 from unshaken.substitutions.wordnet import table
+from unshaken.substitutions.words import visible_positions
 from unshaken.tasks import load_task
 from unshaken.victims import Reading
 
@@ -365,6 +369,36 @@ def test_a_reader_belongs_to_its_victim(smoothed_bert: tuple[Any, Any]) -> None:
     rows = Examples(rows=tuple(Example(id=str(label), texts=("a good movie",), label=label) for label in (0, 1)))
     results = Greedy(substitutions=Homoglyphs())(reading, rows)
     assert (results.tally("success"), results.tally("failure")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "max_length", "last"),
+    [
+        ("a g.o.o.d f r e e movie with shame", 7, "with"),  # read: a good free movie with
+        ("a goood moovie with shame", 5, "moovie"),  # a word for a word, of fewer pieces
+        ("with g.o.o.d shame a f.r.e.e movie", 4, "d"),  # what becomes one word is seen together
+        ("a good free movie", 4, "good"),  # as written
+    ],
+)
+def test_words_are_visible_where_the_model_sees_what_was_read_there(text: str, max_length: int, last: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path())
+    words = segment(text).surfaces
+    seen = tuple(range(words.index(last) + 1))
+    assert visible_positions(tokenizer, [(text,), ("a",)], max_length, ALL) == [(seen,), ((0,),)]
+    assert visible_positions(tokenizer, [("a", text)], 2 + max_length, ALL) == [((0,), seen)]
+    # Attacks and reports go by it.
+    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    model = BertForSequenceClassification(config).eval()
+    victim = Victim.from_model(model, tokenizer, reader=ALL, max_length=max_length)
+    rows = Examples(rows=(Example(id="0", texts=(text,), label=0),))
+    everything = Greedy(substitutions=Dictionary(entries={word: ["praise"] for word in words}))
+    for assembler in (None, victim.assembler(1)):
+        (space,) = Spaces(everything, victim, (), assembler).of(rows)
+        assert tuple(position for _, position in space.places) == seen
+    assert visible_words(victim, rows) == [(seen,)]
+    assert truncated(victim, rows) == [True]
+    reads_all = Victim.from_model(model, tokenizer, reader=ALL, max_length=2 + len(segment(ALL(text))))
+    assert truncated(reads_all, rows) == [False]
 
 
 def test_special_tokens_pass_all_readers() -> None:

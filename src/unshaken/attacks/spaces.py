@@ -106,7 +106,7 @@ class Spaces:
                 cut = [row for row, whole in enumerate(self.assembler.whole(texts)) if len(whole) > limit]
             tokenizer = self.assembler.tokenizer if self.assembler else self.victim.tokenizer
             with self.victim.tokenizing:
-                found = visible_positions(tokenizer, [texts[row] for row in cut], limit)
+                found = visible_positions(tokenizer, [texts[row] for row in cut], limit, self.victim.reader)
             for row, positions in zip(cut, found, strict=True):
                 visible[row] = positions
         return visible

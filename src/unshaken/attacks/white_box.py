@@ -80,6 +80,7 @@ class HullGradientAttack(SearchAttack):
                 max_length=network.max_length,
                 pieces=self.pieces,
                 columns=columns,
+                reader=network.reader,
             )
             network.notes[key] = builder
         # Looks of one number go together, so that what is seen never depends on how far the neighbours are.
@@ -98,7 +99,9 @@ class HullGradientAttack(SearchAttack):
         spaces = [look.space for look in looks]
         texts = [space.example.texts for space in spaces]
         with victim.tokenizing:  # texts that are to be confirmed may be read meanwhile
-            inputs = tokenised(victim.tokenizer, texts, victim.max_length, padding=True, return_tensors="pt")
+            inputs = tokenised(
+                victim.tokenizer, texts, victim.max_length, victim.reader, padding=True, return_tensors="pt"
+            )
             inputs = inputs.to(victim.device)
             hull = builder(texts, inputs["input_ids"])
         labels = torch.tensor([int(space.example.label) for space in spaces], device=victim.device)

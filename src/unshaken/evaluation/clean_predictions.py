@@ -40,7 +40,9 @@ def truncated(victim: Victim, examples: Examples) -> list[bool] | None:
     tokenizer = getattr(victim, "tokenizer", None)
     if tokenizer is None or not victim.max_length:
         return None
-    columns = cut_columns(tokenizer, examples.texts, victim.max_length)  # what is too long stays so
+    reader = getattr(victim, "reader", None)
+    texts = examples.texts if reader is None else [reader.texts(row) for row in examples.texts]
+    columns = cut_columns(tokenizer, texts, victim.max_length)  # what is too long stays so
     lengths = tokenizer(*columns, truncation=False, verbose=False, return_attention_mask=False)["input_ids"]
     return [len(ids) > victim.max_length for ids in lengths]
 

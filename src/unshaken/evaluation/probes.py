@@ -73,7 +73,7 @@ def visible_words(victim: Victim, examples: Examples) -> list[tuple[tuple[int, .
     tokenizer = getattr(victim, "tokenizer", None)
     if not victim.max_length or not getattr(tokenizer, "is_fast", False):
         return None
-    return visible_positions(tokenizer, examples.texts, victim.max_length)
+    return visible_positions(tokenizer, examples.texts, victim.max_length, getattr(victim, "reader", None))
 
 
 def truncated_swaps(

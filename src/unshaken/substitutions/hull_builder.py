@@ -71,6 +71,8 @@ class HullBuilder:
         max_length: Truncation length of those inputs.
         pieces: "mean", "single" or "same", see the rule above.
         columns: Which texts of a pair may change; all if None. RIFT changes SNLI's hypothesis only.
+        reader: What reads texts before the tokenizer does; substitutes are embedded as read, too. A text of which it
+            reads another number of words has no hull.
 
     Example:
         >>> build = HullBuilder(WordNet(), tokenizer)
@@ -87,6 +89,7 @@ class HullBuilder:
         max_length: int = 128,
         pieces: Pieces = "mean",
         columns: Sequence[int] | None = None,
+        reader: Any = None,
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise UnshakenError(
@@ -99,6 +102,7 @@ class HullBuilder:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.pieces = pieces
+        self.reader = reader
         self.columns = None if columns is None else frozenset(columns)
         self._rows: dict[tuple[str, ...], _Row] = {}
         self._ids: dict[str, tuple[int, ...]] = {}
@@ -161,7 +165,7 @@ class HullBuilder:
     def _align(self, texts: Sequence[tuple[str, ...]]) -> None:
         if not texts:
             return
-        encodings = tokenised(self.tokenizer, texts, self.max_length).encodings
+        encodings = tokenised(self.tokenizer, texts, self.max_length, self.reader).encodings
         found = [list(self._find_words(row, encoding)) for row, encoding in zip(texts, encodings, strict=True)]
         self._learn(word.prefix + choice for row in found for word in row for choice in word.choices)
         for row, words, encoding in zip(texts, found, encodings, strict=True):
@@ -172,11 +176,16 @@ class HullBuilder:
             if self.columns is not None and column not in self.columns:
                 continue
             words = segment(text)
+            if self.reader is not None:
+                text = self.reader(text)
+            spans = segment(text).spans
+            if len(spans) != len(words):
+                continue
             tokens_of: dict[int, list[tuple[int, int, int]]] = {}
             covering = iter(_token_spans(text, encoding, column))
             token = next(covering, None)
             reach = 0
-            for position, (start, end) in enumerate(words.spans):
+            for position, (start, end) in enumerate(spans):
                 while token is not None and token[2] <= start:
                     token = next(covering, None)
                 while token is not None and token[1] < end:
@@ -189,7 +198,7 @@ class HullBuilder:
             for position, substitutes in enumerate(self.substitutions.for_text(words)):
                 if not substitutes or position > reach:
                     continue
-                (start, end), tokens = words.spans[position], tokens_of.get(position, [])
+                (start, end), tokens = spans[position], tokens_of.get(position, [])
                 surface = words[position]
                 choices = (surface, *(match_case(surface, substitute) for substitute in substitutes))
                 yield _Found(
@@ -204,7 +213,8 @@ class HullBuilder:
     def _learn(self, words: Iterable[str]) -> None:
         new = [word for word in dict.fromkeys(words) if word not in self._ids]
         if new:
-            encoded = self.tokenizer(new, add_special_tokens=False, return_attention_mask=False)["input_ids"]
+            read = new if self.reader is None else list(self.reader.texts(new))
+            encoded = self.tokenizer(read, add_special_tokens=False, return_attention_mask=False)["input_ids"]
             self._ids.update((word, tuple(ids)) for word, ids in zip(new, encoded, strict=True))
 
     def _make_row(self, words: Sequence[_Found], encoding: Any) -> _Row:

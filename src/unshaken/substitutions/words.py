@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, overload
@@ -148,9 +149,11 @@ def visible_words(words: Words, column: int, encoding: Any) -> tuple[int, ...]:
 
 
 def visible_positions(
-    tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int
+    tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int, reader: Any = None
 ) -> list[tuple[tuple[int, ...], ...]]:
     """`visible_words` of every column of many examples, as the tokenizer truncates them (`longest_first` for pairs).
+
+    With a reader, what is truncated is the text as read; positions are still those of the text as written.
 
     Example:
         >>> visible_positions(tokenizer, [("a premise", "a hypothesis")], max_length=128)
@@ -163,8 +166,30 @@ def visible_positions(
             f"{type(tokenizer).__name__} is a slow tokenizer and does not say which words it truncates; "
             "load a fast one with AutoTokenizer.from_pretrained"
         )
-    encodings = tokenised(tokenizer, texts, max_length).encodings
+    read = texts if reader is None else [reader.texts(row) for row in texts]
+    encodings = tokenised(tokenizer, read, max_length).encodings
     return [
-        tuple(visible_words(segment(text), column, encoding) for column, text in enumerate(row))
-        for row, encoding in zip(texts, encodings, strict=True)
+        tuple(
+            _as_written(segment(text), words := segment(as_read), visible_words(words, column, encoding))
+            for column, (text, as_read) in enumerate(zip(row, row_as_read, strict=True))
+        )
+        for row, row_as_read, encoding in zip(texts, read, encodings, strict=True)
     ]
+
+
+def _as_written(words: Words, read: Words, seen: tuple[int, ...]) -> tuple[int, ...]:
+    """The positions of the words of a text that became the words `seen` of what was read there.
+
+    Where several words became fewer or more, all of them count if one of these, or of their neighbours, is seen.
+    """
+    if words.surfaces == read.surfaces or not seen:
+        return seen
+    reach, known, found = seen[-1] + 2, set(seen), list[int]()
+    # Beyond what is seen nothing need be found again, and megabytes would take minutes.
+    alike = SequenceMatcher(None, words.surfaces[: 8 * reach], read.surfaces[: 2 * reach], autojunk=False)
+    for _, start, end, first, last in alike.get_opcodes():
+        if end - start == last - first:
+            found += [position for position in range(start, end) if position - start + first in known]
+        elif not known.isdisjoint(range(first - 1, last + 1)):
+            found += range(start, end)
+    return tuple(found)
