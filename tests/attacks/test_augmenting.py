@@ -70,6 +70,18 @@ def test_the_command_writes_what_commands_read(tmp_path: Path, pair: bool) -> No
     assert set(examples.label_names) == {row["label"] for row in rows}
 
 
+def test_the_command_takes_sets_as_attack_does(tmp_path: Path) -> None:
+    source, out, words = tmp_path / "texts.jsonl", tmp_path / "more.jsonl", tmp_path / "words.json"
+    source.write_text('{"text": "a good plot", "label": 1}')
+    words.write_text('{"good": ["fine"], "plot": ["story"]}')
+    options = ["--substitutions", f"dictionary:{words},leet", "--share", "1", "--copies", "50", "--out", str(out)]
+    result = CliRunner().invoke(app, ["augment", str(source), *options])
+    assert result.exit_code == 0, result.output
+    ours = {word for row in load_examples(out) for word in row.texts[0].split()}
+    assert {"fine", "story"} < ours
+    assert any(any(letter.isdigit() for letter in word) for word in ours)
+
+
 def test_columns_that_cannot_be_guessed_are_named(tmp_path: Path) -> None:
     source, out = tmp_path / "texts.csv", tmp_path / "more.jsonl"
     source.write_text("wrote,where,liked\na good film,here,yes\na bad film,there,no\n")

@@ -85,6 +85,21 @@ def test_a_transformers_pipeline(tmp_path: Path) -> None:
     assert PWWS(substitutions=WORD_LIST)(victim, labelled(victim)).tally("success")
 
 
+def test_a_reader_beside_a_pipelines_model_reads_for_it(tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    tokenizer = make_tokenizer(tmp_path)
+    tiny_bert(tokenizer).float().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    reader = parse("leet", KnownWords.of([text for row in ROWS for text in row]))
+    reader.save(tmp_path / "model")
+    pipe = pipeline("text-classification", model=str(tmp_path / "model"), device="cpu")
+    written = [(text.replace("o", "0"),) for (text,) in ROWS]
+    wanted = Victim.from_model(pipe.model, pipe.tokenizer).log_probabilities([reader.texts(row) for row in written])
+    assert abs(wanted - Victim.from_model(pipe.model, pipe.tokenizer).log_probabilities(written)).max() > 0.01
+    np.testing.assert_allclose(Victim.of(pipe).log_probabilities(written), wanted, atol=1e-6)
+
+
 # ----------------------------------------------------------------------------------------------------- ONNX
 
 

@@ -180,6 +180,11 @@ def test_a_device_that_is_not_there(refused, tiny, opinions, options, message):
     assert message in refused("attack", tiny, "--task", opinions, *options)
 
 
+@pytest.mark.parametrize("command", ["attack", "evaluate"])
+def test_the_precision_of_queries_reaches_the_model(refused, tiny, opinions, command):
+    assert "unknown dtype 'bf17'" in refused(command, tiny, "--task", opinions, "--scoring-dtype", "bf17")
+
+
 def test_precisions_that_exclude_each_other(refused, tiny, opinions, tmp_path):
     line = refused("train", "--task", opinions, "--model", tiny, "--bf16", "--fp16", "--out", tmp_path / "out")
     assert "exclude each other" in line

@@ -14,7 +14,7 @@ from unshaken.errors import UnshakenError
 from unshaken.readers import KnownWords, parse
 from unshaken.smoothing import SmoothedEmbedding, WordGraph, settle, smoothing_of
 from unshaken.smoothing.tokens import folding
-from unshaken.substitutions import Dictionary, Typos, WordNet, parse_substitutions
+from unshaken.substitutions import Dictionary, TwoHops, Typos, WordNet, parse_substitutions
 
 TEXTS = ["a good film", "The movie, well-made and slow!", "goodness (bad) plots", "an unknown thing"]
 
@@ -237,6 +237,14 @@ def test_names_of_several_sets(tmp_path: Any) -> None:
     path.write_text('{"film": ["movie"]}')
     wordnet, dictionary = parse_substitutions(f"wordnet:rare=0.1,limit=8,dictionary:{path}")
     assert (wordnet, dictionary) == (WordNet(rare=0.1, limit=8), Dictionary.load(path))
+    assert parse_substitutions(f"two-hops:wordnet:limit=8,rare=0.1,two-hops:dictionary:{path}") == (
+        TwoHops(wordnet),
+        TwoHops(dictionary),
+    )
+    with pytest.raises(UnshakenError, match="did you mean 'wordnet'"):
+        parse_substitutions("two-hops:wordnets")
+    with pytest.raises(UnshakenError, match="over which set"):
+        parse_substitutions("two-hops")
     with pytest.raises(UnshakenError, match="did you mean 'wordnet'"):
         parse_substitutions("wordnets")
     with pytest.raises(UnshakenError, match="which file"):

@@ -46,9 +46,7 @@ def attack(
     ] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
-    scoring_dtype: Annotated[
-        str | None, typer.Option(help="bf16 answers the queries of a search in half precision; the weights stay.")
-    ] = None,
+    scoring_dtype: options.ScoringDtype = None,
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
     engine: Annotated[

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def augment(
     file: Annotated[Path, typer.Argument(help="Labelled texts: CSV, TSV, JSON, JSONL or Parquet.")],
     out: Annotated[Path, typer.Option(help="The JSONL file to write.")] = Path("augmented.jsonl"),
-    substitutions: Annotated[str, typer.Option(help="wordnet, typos, or dictionary:path=FILE.")] = "wordnet",
+    substitutions: Annotated[
+        str, typer.Option(help="Sets of swaps: wordnet, typos,leet, dictionary:FILE.")
+    ] = "wordnet",
     constraint: Annotated[
         list[str] | None, typer.Option(help="What a copy must satisfy: stop-words, similarity:threshold=0.9.")
     ] = None,
@@ -40,10 +42,10 @@ def augment(
     from unshaken.console import Console
     from unshaken.files import atomic_writer
     from unshaken.names import from_spec
-    from unshaken.substitutions import SUBSTITUTIONS
+    from unshaken.substitutions import joined_substitutions
     from unshaken.tasks import load_examples
 
-    chosen = from_spec("substitutions", substitutions, SUBSTITUTIONS)
+    chosen = joined_substitutions(substitutions, allow_paths=True)
     constraints = [from_spec("constraint", spec, CONSTRAINTS) for spec in constraint or ()]
     examples = load_examples(file, text_columns=text_column, label_column=label_column, count=count, seed=seed)
     written = 0

@@ -48,6 +48,7 @@ def evaluate(
     ] = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
+    scoring_dtype: options.ScoringDtype = None,
     max_length: options.MaxLength = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
@@ -79,8 +80,8 @@ def evaluate(
 
     attacks = parse_attacks(attack or [], substitutions)
     certificates = parse_certificates(certify or [], substitutions, seed, attacked=bool(attack or vote))
-    loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
-    loading["trust_remote_code"] = trust_remote_code
+    loading: dict[str, Any] = {"device": device, "dtype": dtype, "scoring_dtype": scoring_dtype}
+    loading |= {"max_length": max_length, "trust_remote_code": trust_remote_code}
     voting = (vote, vote_rate, vote_substitutions or substitutions)
     with contextlib.nullcontext() if dry_run else locked(out):
         found = measuring.measured(

@@ -17,6 +17,7 @@ KINDS = {  # where the names are, and what they are
     "defences": ("unshaken.defences", "DEFENCES", "training objectives that make a model hold"),
     "gradients": ("unshaken.connections", "GRADIENTS", "how gradients pass a solved layer"),
     "protocols": ("unshaken.tasks", "PROTOCOLS", "how rows are drawn and split"),
+    "readers": ("unshaken.readers", "READERS", "what mends a text before the model reads it"),
     "recipes": (PACKAGE, "RECIPES", "tables and figures that `unshaken reproduce` runs again"),
     "solvers": ("unshaken.solvers", "SOLVERS", "ways to solve a layer's equation"),
     "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS", "what a word may be swapped for"),

@@ -23,6 +23,9 @@ Data = Annotated[
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU if none is given.")]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present; same as --device cpu.")]
 Dtype = Annotated[str | None, typer.Option(help="float32 if none is given; bfloat16 is faster on a GPU.")]
+ScoringDtype = Annotated[
+    str | None, typer.Option(help="bf16 answers the queries of a search in half precision; the weights stay.")
+]
 MaxLength = Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's own if not given.")]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")

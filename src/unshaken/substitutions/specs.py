@@ -10,25 +10,32 @@ from unshaken.errors import UnshakenError
 from unshaken.names import from_spec, nearest, parse_options
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.dictionary import Dictionary
+from unshaken.substitutions.joined import TwoHops
 
 
 def parse_all(spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> tuple[Substitutions, ...]:
     """Several sets joined by commas. A comma before `key=value` belongs to the set before it; a file is named plainly.
 
     Example:
-        >>> parse_all("wordnet:rare=0.1,limit=8,dictionary:neighbours.json", SUBSTITUTIONS)
+        >>> parse_all("wordnet:rare=0.1,limit=8,dictionary:neighbours.json,two-hops:wordnet", SUBSTITUTIONS)
     """
-    found = []
-    for one in split(spec):
-        name, _, options = one.partition(":")
-        if name.strip().lower() == "dictionary" and not re.match(r"\w+=", options):
-            path, _, rest = options.partition(",")
-            if not path:
-                raise UnshakenError(f"substitutions {one!r}: which file? dictionary:FILE.json")
-            found.append(Dictionary.load(path, **_dictionary_options(one, rest)))
-        else:
-            found.append(from_spec("substitutions", one, table, allow_paths=allow_paths))
-    return tuple(found)
+    return tuple(_parse(one, table, allow_paths) for one in split(spec))
+
+
+def _parse(spec: str, table: Mapping[str, Any], allow_paths: bool) -> Substitutions:
+    name, _, options = spec.partition(":")
+    name = name.strip().lower()
+    if name == TwoHops.name:
+        if not options:
+            raise UnshakenError(f"substitutions {spec!r}: two hops over which set? two-hops:wordnet")
+        return TwoHops(_parse(options, table, allow_paths))
+    if name == "dictionary" and not re.match(r"\w+=", options):
+        path, _, rest = options.partition(",")
+        if not path:
+            raise UnshakenError(f"substitutions {spec!r}: which file? dictionary:FILE.json")
+        return Dictionary.load(path, **_dictionary_options(spec, rest))
+    found: Substitutions = from_spec("substitutions", spec, table, allow_paths=allow_paths)
+    return found
 
 
 def split(spec: str) -> list[str]:

@@ -172,10 +172,15 @@ class Victim(ABC):
 
     @staticmethod
     def from_pipeline(pipeline: Any, *, name: str | None = None, max_length: int | None = None) -> ModelVictim:
-        """A `transformers.pipeline("text-classification", ...)`: its model and tokenizer, asked in full batches."""
+        """A `transformers.pipeline("text-classification", ...)`: its model and tokenizer, asked in full batches.
+
+        Texts go through the reader that was saved beside the model. The pipeline itself has none: ask the victim.
+        """
         if getattr(pipeline, "task", None) not in ("text-classification", "sentiment-analysis"):
             raise UnshakenError(f"{type(pipeline).__name__} is no text-classification pipeline")
-        return _model_victim()(pipeline.model, pipeline.tokenizer, name=name, max_length=max_length)
+        folder = pipeline.model.name_or_path  # empty for a model that was made in memory
+        reader = at("unshaken.readers:load")(folder) if folder else None
+        return _model_victim()(pipeline.model, pipeline.tokenizer, name=name, max_length=max_length, reader=reader)
 
     @staticmethod
     def from_onnx(path: str | Path, **options: Any) -> Victim:
