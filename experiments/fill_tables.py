@@ -24,6 +24,7 @@ import baselines
 import results
 from defence_table import table as trial_table
 from unshaken.leaderboard import Entry, rank, read_entries
+from unshaken.leaderboard.cost import cost_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -366,7 +367,8 @@ def readers_speed() -> str:
 
 def board() -> str:
     """Our own entries as `unshaken leaderboard` ranks them, a table per track, with what its checks found in them."""
-    heading = ["Rank", "Method", "Worst case", "Clean", "Seeds", "Flags raised, and in how many models"]
+    heading = ["Rank", "Method", "Worst case", "Clean", "Training passes", "Seeds"]
+    heading.append("Flags raised, and in how many models")
     tables = []
     for ranking in rank(read_entries(HERE / "board")).values():
         entry = ranking[0].entry
@@ -376,6 +378,7 @@ def board() -> str:
                 one.entry.name,
                 str(one.worst),
                 str(one.clean),
+                passes(one.entry),
                 str(len(one.entry.models)),
                 raised(one.entry),
             ]
@@ -405,6 +408,11 @@ def peak_memory() -> str:
         for commit, found in shown
     ]
     return grid(["commit", "ASCC, MiB", "RIFT, MiB"], rows)
+
+
+def passes(entry: Entry) -> str:
+    cost = cost_of(entry.models[0].record) if entry.cost is None else entry.cost
+    return "not told" if cost is None else f"{cost:.1f}"
 
 
 def raised(entry: Entry) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -362,11 +362,30 @@ def check_ranking(place: Place, lines: Sequence[str], entries: Sequence[dict[str
             entry["name"],
             interval(worst[entry["name"]]),
             interval(clean),
+            passes_of(entry),
             str(len(entry["models"])),
             ", ".join(f"{flag} ({count})" for flag, count in sorted(flags.items())) or "none",
         ]
         for column, cell, wanted in zip(heading, row, computed, strict=True):
             place.cell(entry["name"], column, plain(cell) if column == "Method" else cell, wanted)
+
+
+# Defence -> forward passes, and halves of backward passes, of a step: a plain one has three.
+STEPS: dict[str, Callable[[Mapping[str, Any]], int]] = {
+    "Standard": lambda _: 3,
+    "ASCC": lambda own: 6 + (own["objective"] == "kl") + 2 * own["steps"],  # both passes train, the ascent does not
+    "InformativeTerm": lambda _: 1,  # the frozen encoder
+    "FreeLB": lambda own: 3 * own["steps"],
+    "SMART": lambda own: 6 + 2 * own["steps"] + (own["bregman_weight"] > 0),
+    "SWAP": lambda own: 6 + (own["variants"] if own["variants"] > 1 else 0),
+}
+
+
+def passes_of(entry: Mapping[str, Any]) -> list[Any]:
+    """What training cost, in plain steps; from the options of its defence if nothing has told it."""
+    details = entry["models"][0]["record"]["details"]
+    told = entry.get("cost") or details.get("passes")
+    return [Number(told or sum(STEPS[part["name"]](part) for part in details["defence"]) / 3)]
 
 
 def interval(one: Estimate | None) -> list[Any]:
