@@ -16,6 +16,7 @@ from unshaken_experiments.runs import Measured, Outcome
 from unshaken_experiments.schedule import at_most
 
 DRAWN = "in the figure"  # no number
+UNKNOWN_MODEL = "the records do not say that one model answered all of them"  # older ones have no fingerprint
 SEEDS_FOR_A_CLAIM = 3
 FALSE_DISCOVERIES = 0.05  # at most this share of a table's stars, on average
 UNITS = {what: what.replace("-", "_") for what in ("gflops", "counted-gflops", "parameters", "seconds", "cost")}
@@ -232,7 +233,14 @@ class View:
 
     def _why(self, method: Method, column: Column) -> str:
         errors = list(self._failed(method, column).values())
-        return errors[0] if errors else "not all of its columns were run" if column.parts else "not run"
+        if errors:
+            return errors[0]
+        parts = self._parts(column)
+        if column.worst_of:
+            seeds = set.intersection(*(set(self.marks(method, part)) for part in parts))
+            if seeds and not any(self._is_one_model(method, parts, seed) for seed in seeds):
+                return UNKNOWN_MODEL
+        return "not all of its columns were run" if parts else "not run"
 
     def _failed(self, method: Method, column: Column) -> dict[str, str]:
         return {

@@ -63,9 +63,12 @@ def absent(table: Table, method: str, column: str) -> str:
     if table.failed(method, [column]):
         return "failed"
     parts = parts_of(table.columns[column])
-    if parts and not all(table.marks(method, part) for part in parts):
-        return "not run: not all of its columns were run"
-    return "not run: not all of its columns were run" if "worst_of" in table.columns[column] else "not run"
+    if not parts:
+        return "not run"
+    whole = [seed for seed in table.seeds if all(seed in table.marks(method, part) for part in parts)]
+    if "worst_of" in table.columns[column] and whole and not any(table.is_one_model(method, parts, n) for n in whole):
+        return "not run: the records do not say that one model answered all of them"
+    return "not run: not all of its columns were run"
 
 
 def undecided(table: Table, method: str, column: str) -> str:

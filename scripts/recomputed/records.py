@@ -205,15 +205,19 @@ class Table:
         """Held where it held under every attack on one and the same model."""
         found = {}
         for seed in self.seeds:
-            answers = [self.answers(method, part, seed) for part in parts]
-            models = {(one["model"], one["data"], len(one["held"])) for one in answers if one is not None}
-            if None in answers or len(models) != 1 or not next(iter(models))[0]:
+            if not self.is_one_model(method, parts, seed):
                 continue
             rows = np.stack([self.marks(method, part)[seed] for part in parts])
             worst = np.where((rows == 0).any(axis=0), 0.0, np.where(np.isnan(rows).any(axis=0), np.nan, 1.0))
             if not np.isnan(worst).all():
                 found[seed] = worst
         return found
+
+    def is_one_model(self, method: str, parts: Sequence[str], seed: int) -> bool:
+        """Whether the records say that one model answered all attacks, on the same examples."""
+        answers = [self.answers(method, part, seed) for part in parts]
+        models = {(one["model"], one["data"], len(one["held"])) for one in answers if one is not None}
+        return None not in answers and len(models) == 1 and bool(next(iter(models))[0])
 
     def what(self, column: str) -> str:
         return str(self.columns[column].get("measure", {}).get("what", "accuracy"))

@@ -515,6 +515,9 @@ def test_a_worst_case_is_one_of_one_model() -> None:
     found = {(cell.method, cell.column): cell for cell in cells(recipe, outcomes, "e", seeds=[0, 1, 2])}
     assert found["plain", "PWWS"].seeds == (0, 1, 2)
     assert found["plain", "Both"].seeds == (0,)
+    later = {(cell.method, cell.column): cell for cell in cells(recipe, outcomes, "e", seeds=[1, 2])}
+    assert later["plain", "Both"].why == "the records do not say that one model answered all of them"
+    assert later["swap", "Both"].why == "not all of its columns were run"
 
 
 def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
