@@ -314,8 +314,13 @@ def test_transfer(tokenizer: Any, tmp_path: Any) -> None:
         attack(Victim.from_model(tiny_bert(tokenizer, num_labels=3), tokenizer), examples)
 
 
-def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
-    """HotFlip's promise for a substitute is the slope of the loss towards it, here by finite differences."""
+@pytest.mark.parametrize("goal", [Untargeted(), Targeted(label=2)], ids=["untargeted", "targeted"])
+@pytest.mark.parametrize("swapped", [0, 1])
+def test_white_box_promise_is_the_true_derivative(tokenizer: Any, goal: Any, swapped: int) -> None:
+    """HotFlip's promise for a substitute is the slope of its goal towards it, here by finite differences.
+
+    At the clean text and after a swap, beside a shorter text.
+    """
     import torch
 
     from unshaken.attacks.questions import Inspection
@@ -323,28 +328,74 @@ def test_white_box_promise_is_the_true_derivative(tokenizer: Any) -> None:
     from unshaken.substitutions.hull_builder import HullBuilder
     from unshaken.substitutions.hull_search import Fixed, HullMixer
 
-    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
-    (example,) = labelled(victim, ["a good film with a bad plot"])
-    attack = HotFlip(substitutions=WORD_LIST)
-    (space,) = Spaces(attack, victim, (), None).of([example])
-    (promises,) = attack.inspect(victim, [Inspection(space, space.clean, 1)])
-    inputs = tokenizer([example.texts[0]], return_tensors="pt")
-    hull = HullBuilder(WORD_LIST, tokenizer, max_length=64, pieces="same")([example.texts], inputs["input_ids"])
+    victim = Victim.from_model(tiny_bert(tokenizer, num_labels=3), tokenizer)
+    rows = [Example(id=text, texts=(text,), label=1) for text in ("bad film", "a good film with a bad plot")]
+    attack = HotFlip(substitutions=WORD_LIST, goal=goal)
+    short, space = Spaces(attack, victim, (), None).of(rows)
+    row = space.clean.copy()
+    row[0] = swapped
+    _, promises = attack.inspect(victim, [Inspection(short, short.clean, 1), Inspection(space, row, 1)])
+    inputs = tokenizer([rows[1].texts[0]], return_tensors="pt")
+    hull = HullBuilder(WORD_LIST, tokenizer, max_length=64, pieces="same")([rows[1].texts], inputs["input_ids"])
+    slots = [swapped, *[0] * (len(hull) - 1)]
 
-    def loss(step: float, word: int, slot: int) -> float:
+    def gain(step: float, word: int, slot: int) -> float:
         weights = torch.zeros(hull.allowed.shape, dtype=torch.float64)
-        weights[:, 0] = 1
-        weights[word, 0] -= step
+        weights[range(len(hull)), slots] = 1
+        weights[word, slots[word]] -= step
         weights[word, slot] += step
         with torch.no_grad(), HullMixer(victim.model).at(hull, weights, fixed=Fixed()):
-            return float(-victim.model(**inputs).logits.log_softmax(-1)[0, example.label])
+            found = victim.model(**inputs).logits.log_softmax(-1)[0]
+        return float(found[2] if isinstance(goal, Targeted) else -found[1])
 
+    assert space.places[0] == (0, hull.words[0].position)
     for number, word in enumerate(hull.words):
         position = space.places.index((0, word.position))
-        for slot in range(1, len(word.choices)):
-            slope = (loss(1e-5, number, slot) - loss(-1e-5, number, slot)) / 2e-5
+        for slot in range(len(word.choices)):
+            slope = (gain(1e-5, number, slot) - gain(-1e-5, number, slot)) / 2e-5
             choice = space.forms[position].index(word.choices[slot])
             assert promises[position, choice] == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("look", [1, 3])
+def test_the_hull_attack_climbs_its_goal_by_its_settings_from_the_centre_and_then_from_anywhere(
+    tokenizer: Any, look: int
+) -> None:
+    from unshaken.attacks.questions import Inspection
+    from unshaken.attacks.spaces import Spaces
+    from unshaken.substitutions.hull_builder import HullBuilder
+    from unshaken.substitutions.hull_search import HullSearch
+
+    victim = Victim.from_model(tiny_bert(tokenizer, num_labels=3), tokenizer)
+    settings: Any = {"steps": 3, "learning_rate": 0.3, "sparsity": 2e4, "space": "word"}
+    attack = HullAttack(substitutions=WORD_LIST, goal=Targeted(label=2), seed=5, **settings)
+    example = Example(id="0", texts=("a good film with a bad plot",), label=1)
+    (space,) = Spaces(attack, victim, (), None).of([example])
+    (found,) = attack.inspect(victim, [Inspection(space, space.clean, look)])
+    inputs = tokenizer([example.texts[0]], return_tensors="pt")
+    hull = HullBuilder(WORD_LIST, tokenizer, max_length=64)([example.texts], inputs["input_ids"])
+    start = hull.noise((5, look)) * (np.sqrt(2 / (64 * 10)) if look == 1 else 1)  # official code: Kaiming-normal
+    climbed = HullSearch(**settings)(
+        victim.model,
+        hull,
+        start,
+        lambda: victim.model(**inputs).logits,
+        lambda logits: logits.log_softmax(-1)[:, 2],
+        area=inputs["input_ids"].numel(),
+    )
+    for word, weights in zip(hull.words, hull.weights(climbed), strict=True):
+        position = space.places.index((0, word.position))
+        assert space.forms[position] == word.choices
+        np.testing.assert_allclose(found[position, : len(word.choices)], weights[: len(word.choices)], rtol=1e-4)
+
+
+def test_words_are_put_in_by_the_lead_of_their_heaviest_substitute() -> None:
+    from unshaken.attacks.white_box import _heaviest
+
+    none = -np.inf
+    weights = np.array([[0.5, 0.2, 0.3], [0.3, 0.6, 0.1], [none] * 3, [0.1, 0.55, 0.35], [1, none, none]])
+    order, choices = _heaviest(weights)
+    assert (order.tolist(), choices.tolist()) == ([3, 1, 0], [1, 1, 2])  # leads of 0.45, 0.3 and -0.2
 
 
 def test_white_box_promises_are_those_of_the_text_that_is_read(tokenizer: Any) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unshaken.defences import ASCC, PTWD, Step
 from unshaken.errors import UnshakenError
+from unshaken.readers import KnownWords, parse
 from unshaken.substitutions import hull_search
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.substitutions.hull_search import HullSearch
@@ -197,3 +198,14 @@ def test_one_word_is_enough_to_look_at_and_is_looked_at_once(monkeypatch: pytest
     for _ in range(2):
         defence.loss(step)
     assert looked == [1]
+
+
+def test_the_hull_holds_substitutes_as_the_models_reader_reads_them() -> None:
+    """Those that it mends are no other point; training on them would spend steps on texts that no model reads."""
+    reader = parse("spelling", KnownWords.of(["a good film", "a great movie"]))
+    assert reader.texts(["goood", "greaat"]) == ("good", "great")
+    substitutions = Dictionary(entries={"good": ["goood", "greaat"]})
+    step = text_step(sensitive_model(), reader=reader)
+    words = ready(ASCC(substitutions=substitutions), step.model, tokenizer()).hull_of(step).words
+    assert len(words) == 4
+    assert {found.choices for found in words} == {("good", "greaat")}

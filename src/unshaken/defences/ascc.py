@@ -123,6 +123,7 @@ class ASCC(Defence):
                 max_length=step.max_length,
                 pieces=self.pieces,
                 columns=self.columns,
+                reader=step.reader,
             )
         return self._build([example.texts for example in step.require_examples("ASCC")], step.inputs["input_ids"])
 
