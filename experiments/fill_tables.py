@@ -179,6 +179,10 @@ def attacks_caption() -> str:
     return caption({key: value for key, value in about.items() if key != "model"})
 
 
+# The share of the model's own speed that the engine is to reach.
+ENGINE_BARS = {"pwws": 0.4, "genetic": 0.6, "textfooler": 0.2, "pwws-imdb": 0.4}
+
+
 def attacks_gpu() -> str:
     """The engine beside the model alone, by one process and by several on one card."""
     rows, counts = [], set()
@@ -192,6 +196,8 @@ def attacks_gpu() -> str:
                 str(row["examples"]),
                 number(row["rows_per_s"], 0),
                 number(row["forward_only_rows_per_s"], 0) if "forward_only_rows_per_s" in row else "",
+                percent(row, "forward_only_padding"),
+                percent(ENGINE_BARS, row["attack"]),
                 percent(row, "share_of_forward_only"),
                 percent(together.get(row["attack"], {}), "share_by_processes"),
                 percent(row, "share_of_all_passes") if row.get("encoder_only_s") else "",
@@ -202,7 +208,7 @@ def attacks_gpu() -> str:
             if "wall_s" in row
         ]
     shares = ["share", f"by {', '.join(sorted(counts))} processes", "with its encoder's passes"]
-    heading = ["model", "attack", "examples", "rows/s", "model alone, rows/s", *shares]
+    heading = ["model", "attack", "examples", "rows/s", "model alone, rows/s", "padding in its batches", "bar", *shares]
     return attacks_caption() + grid([*heading, "seconds", "minutes for a million texts"], rows)
 
 
