@@ -20,10 +20,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unshaken.errors import UnshakenError
-from unshaken.processes import Shard
+from unshaken.processes import WHOLE, Shard, was_restarted
 from unshaken.schema import parse_json
 
 LOCK_FILE = ".lock"
+REPORT_FILE = "report.json"
+ATTACKS = "attacks"  # where `harden` evaluates
+BLOCKS = "blocks"  # the folder with one folder a block
+_OF_ONE_RUN = "/".join([f"*-{'[0-9a-f]' * 8}"] * 2)  # a model's folder with those of its sets, each with a fingerprint
 _CHECK = re.compile(rb',\s*"check": "([0-9a-f]{16})"\s*\}\s*\Z')
 
 
@@ -110,6 +114,21 @@ def _umask() -> int:
 
 
 _locks: dict[Path, int] = {}  # lock files this process holds, with their handles
+
+
+def earlier_run(folder: Path | str, shard: Shard = WHOLE) -> Path | None:
+    """A file of an evaluation that the folder holds, finished or not; None if there is none.
+
+    Of several processes the first looks at what was not finished, and not at parts that the others may have begun.
+    """
+    report = Path(folder) / REPORT_FILE
+    if report.exists():
+        return report
+    if was_restarted() or not shard.leads:
+        return None
+    of_others = re.compile(rf"\.part-[1-9]\d*-of-{shard.count}\.jsonl$")
+    found = [path for name in (REPORT_FILE, "*.jsonl") for path in Path(folder).glob(f"{_OF_ONE_RUN}/{name}")]
+    return next((path for path in sorted(found) if not of_others.search(path.name)), None)
 
 
 @contextlib.contextmanager

@@ -52,6 +52,19 @@ def test_an_unknown_engine_is_said(files: dict[str, Path], tmp_path: Path) -> No
     assert "did you mean 'ray'" in str(done.exception)
 
 
+def test_a_killed_run_is_refused_before_a_model_is_loaded(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(files, tmp_path, "--attack", "pwws,greedy").exception is None
+    (tmp_path / "report.json").unlink()  # it is written last
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.setattr(Victim, "from_pretrained", lambda *_, **__: pytest.fail("a model is loaded"))
+    done = call(files, tmp_path, "--attack", "greedy")
+    assert isinstance(done.exception, UnshakenError)
+    assert "go on with --resume, or name another --out" in str(done.exception)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.slow
 def test_the_command_on_ray_finds_what_it_finds_here(files: dict[str, Path], tmp_path: Path) -> None:
     pytest.importorskip("ray", exc_type=ImportError)
@@ -82,7 +95,7 @@ def test_attack_writes_results_and_shows_them(files: dict[str, Path], tmp_path: 
     assert results.settings["population"] == 4
     again = call(files, tmp_path, "--attack", spec)
     assert isinstance(again.exception, UnshakenError)
-    assert "exists" in str(again.exception)
+    assert "is of an earlier run; go on with --resume" in str(again.exception)
     assert call(files, tmp_path, "--attack", spec, "--resume").exit_code == 0
 
 

@@ -204,6 +204,39 @@ def test_checkpoints_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, 
     assert "out holds checkpoints of an earlier run; go on with --resume" in told
 
 
+def test_checkpoints_of_the_last_seed_are_told_before_the_first_is_trained(reviews):
+    (reviews.parent / "out/seed-1/checkpoints/checkpoint-4").mkdir(parents=True)
+    told = refused_without_torch("train", str(reviews), "--seeds", "0,1", "--out", "out", cwd=reviews.parent)
+    assert "seed-1 holds checkpoints of an earlier run; go on with --resume" in told
+    assert [path.name for path in (reviews.parent / "out").iterdir()] == ["seed-1"]
+
+
+ONE_RUN = "model-0123abcd/reviews-4567cdef"
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        ("attack MODEL reviews.csv", "out/report.json"),
+        ("attack MODEL reviews.csv", f"out/{ONE_RUN}/report.json"),
+        ("attack MODEL reviews.csv --block 4", "out/blocks/000000/tally.json"),
+        ("evaluate MODEL reviews.csv", f"out/{ONE_RUN}/pwws-89ab0123.jsonl"),
+        ("harden reviews.csv", "out/report.json"),
+        ("harden reviews.csv", f"out/attacks/{ONE_RUN}/report.json"),
+        ("leaderboard score MODEL --track minilm/known/sst2 --name a --suite mini", f"out/runs/{ONE_RUN}/report.json"),
+    ],
+)
+def test_results_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, command, kept):
+    here = reviews.parent
+    (here / "MODEL").mkdir()
+    (here / "MODEL/config.json").write_text("{}")
+    (here / kept).parent.mkdir(parents=True)
+    (here / kept).write_text("{}")
+    told = refused_without_torch(*command.split(), "--out", "out", cwd=here)
+    assert "is of an earlier run; go on with --resume, or name another --out" in told
+    assert [path for path in (here / "out").rglob("*") if path.is_file()] == [here / kept]
+
+
 def refused_without_torch(*words: str, cwd: Path) -> str:
     program = (
         "import sys; sys.argv = ['unshaken', *sys.argv[1:]]\n"

@@ -12,7 +12,17 @@ import torch
 from report_parts import WORDS, examples, save_model, small_texts, tiny_model, tokenizer
 from transformers import BertForSequenceClassification
 
-from unshaken.attacks import PWWS, AttackResults, Exhaustive, Genetic, HullAttack, SearchAttack, Transfer
+from unshaken.attacks import (
+    PWWS,
+    AttackResults,
+    Exhaustive,
+    Genetic,
+    Greedy,
+    HullAttack,
+    Random,
+    SearchAttack,
+    Transfer,
+)
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.probes import HALF_ROUNDING, ROUNDING, truncated_swaps, visible_words
@@ -159,6 +169,17 @@ def test_a_finished_folder_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UnshakenError, match="exists; resume it"):
         evaluate(keyword_victim(), keyword_examples(), out=tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
+
+
+def test_nothing_of_an_unfinished_run_is_overwritten(tmp_path: Path) -> None:
+    attacks = [PWWS(substitutions=SETS), Greedy(substitutions=SETS)]
+    evaluate(keyword_victim(), keyword_examples(), attacks, out=tmp_path)
+    (tmp_path / "report.json").unlink()  # it is written last
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json*")}
+    for some in (attacks[1:], [Random(substitutions=SETS)], []):  # begun before, not begun, none
+        with pytest.raises(UnshakenError, match="exists; resume it"):
+            evaluate(keyword_victim(), keyword_examples(), some, out=tmp_path)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.json*")} == before
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ def attack(
         options.refuse("--engine ray asks the model itself; leave it out", vote=vote or None)
     else:
         options.refuse("it is for --engine ray; leave it out", actors=actors)
+    if engine == "here" and not dry_run:
+        options.require_room(out, resume=resume, block=block)
     from dataclasses import replace
 
     from unshaken.attacks import SearchAttack, Victim

@@ -70,6 +70,8 @@ def evaluate(
     options.require_vote(vote, vote_rate, vote_substitutions)
     if dry_run:
         options.refuse("--dry-run estimates the whole run; leave one out", resume=resume)
+    else:
+        options.require_room(out, resume=resume, block=block)
     if not attack:
         options.refuse("no attack is repeated; add --attack pwws", recheck=recheck or None)
         if not certify and not vote:

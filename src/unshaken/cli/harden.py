@@ -43,22 +43,23 @@ def harden(
     with every source at once.
     """
     options.require_files(file)
+    from unshaken.files import ATTACKS, locked
+    from unshaken.substitutions import parse_substitutions
     from unshaken.tasks import load_task
     from unshaken.tasks.load import split_seed
 
-    if (out / "report.json").exists() and not resume:
-        raise UnshakenError(f"{out} holds an earlier report; remove it or name another folder with --out")
+    for folder in (out, out / ATTACKS):
+        options.require_room(folder, resume=resume)
     if not resume and any(out.glob("*/checkpoints/checkpoint-*")):
         raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
+    sets = parse_substitutions(substitutions)
     split = split_seed(file, seed)
     loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)
     if limit is not None:
         loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))
     # What is wrong with the file is told by now: torch and transformers take seconds to import.
     from unshaken.console import Console
-    from unshaken.files import locked
     from unshaken.reports.model_card import save_model_card
-    from unshaken.substitutions import parse_substitutions
     from unshaken.training.hardening import harden as run
 
     console = Console()
@@ -79,7 +80,7 @@ def harden(
             model,
             loaded,
             out=out,
-            substitutions=parse_substitutions(substitutions),
+            substitutions=sets,
             hops=hops,
             attacked=attacked,
             seed=seed,

@@ -55,6 +55,7 @@ def score(
     """
     options.require_models(*models, *(public or ()))
     _require_transfers(suite, public)
+    options.require_room(out / "runs", resume=resume)
     from unshaken.console import Console
     from unshaken.files import write_json
     from unshaken.leaderboard import Track, score

@@ -80,6 +80,18 @@ def one_task(positional: str | None, option: str | None, command: str) -> str:
     return task
 
 
+def require_room(out: Path, *, resume: bool, block: int | None = None) -> None:
+    """Refuse a folder that holds an earlier run, before anything is written there and before a model is loaded."""
+    from unshaken.files import BLOCKS, earlier_run
+    from unshaken.processes import Shard
+
+    shard = Shard.from_environment()
+    blocks = out / BLOCKS
+    kept = earlier_run(out, shard) if block is None else blocks if blocks.exists() and shard.leads else None
+    if kept is not None and not resume:
+        raise UnshakenError(f"{kept} is of an earlier run; go on with --resume, or name another --out")
+
+
 def refuse(why: str, **given: object) -> None:
     """Refuse options that a command would take and not use; `given` has None or False for those not typed."""
     named = [f"--{key.replace('_', '-')}" for key, value in given.items() if value is not None and value is not False]

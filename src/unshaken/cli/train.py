@@ -110,8 +110,8 @@ def train(
     hops = hops or 1
     task = options.one_task(data_or_task, task, "train")
     options.require_files(",".join(str(path) for path in (validation, test) if path is not None))
-    if not resume and any((out / "checkpoints").glob("checkpoint-*")):
-        raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
+    if not resume:
+        _require_no_checkpoints(out)
     if bf16 and fp16:
         raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
     from unshaken.tasks import leakage, load_task, save_examples
@@ -225,6 +225,11 @@ def train(
             _report(run.folder, run.record, held_out, max_length, out, console)
 
 
+def _require_no_checkpoints(out: Path) -> None:
+    if any((out / "checkpoints").glob("checkpoint-*")):
+        raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
+
+
 def _require_one_gpu(cpu: bool) -> None:
     """Graphs are CUDA's; the trainer would run without them elsewhere, and nobody would know."""
     import torch
@@ -248,11 +253,13 @@ def _numbers(seeds: str) -> list[int]:
 
 def _train_each(seeds: list[int], options: dict[str, Any], out: Path) -> None:
     """One training run per seed, and their results as one report."""
+    for number in seeds if not options["resume"] else ():  # or the last would be refused after hours of the first
+        _require_no_checkpoints(out / f"seed-{number}")
+    for number in seeds:
+        train(**{**options, "seeds": None, "seed": number, "out": out / f"seed-{number}"})
     from unshaken.console import Console
     from unshaken.evaluation import Report, merge
 
-    for number in seeds:
-        train(**{**options, "seeds": None, "seed": number, "out": out / f"seed-{number}"})
     merged = merge([Report.load(out / f"seed-{number}") for number in seeds])
     merged.save(out / "report.json")
     page = merged.save(out / "report.html")

@@ -20,13 +20,12 @@ from unshaken.evaluation.evaluate import chosen_attacks, evaluate
 from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import Evaluation
 from unshaken.examples import Examples
-from unshaken.files import locked, read_checked_json, write_checked_json, write_json
+from unshaken.files import BLOCKS, locked, read_checked_json, write_checked_json, write_json
 from unshaken.processes import WHOLE, Shard
 from unshaken.proportion import Proportion
 from unshaken.schema import decode, encode
 from unshaken.victims.base import Victim
 
-BLOCKS = "blocks"  # the folder with one folder a block
 TALLY_FILE = "tally.json"  # written last: a block that has one is finished
 TOTALS_FILE = "totals.json"
 
@@ -169,11 +168,12 @@ def evaluate_blocks(
     Example:
         >>> evaluate_blocks(victim, load_blocks("a-million.csv", 20_000), ["pwws"], out="runs/large")
     """
-    models = [Victim.of(victim) for victim in (victims if isinstance(victims, list | tuple) else [victims])]
-    chosen = chosen_attacks(attacks)
     folder = Path(out)
     if (folder / BLOCKS).exists() and not resume and shard.leads:
-        raise UnshakenError(f"{folder / BLOCKS} exists; resume it, remove it or name another folder")
+        where = folder / BLOCKS
+        raise UnshakenError(f"{where} exists; resume it (resume=True, or --resume), remove it or name another folder")
+    models = [Victim.of(victim) for victim in (victims if isinstance(victims, list | tuple) else [victims])]
+    chosen = chosen_attacks(attacks)
     settings = [[victim.fingerprint for victim in models], [item.settings() for item in chosen], seed, recheck]
     total: Tally | None = None
     number = -1

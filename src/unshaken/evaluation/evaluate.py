@@ -13,10 +13,10 @@ from unshaken.attacks.base import Attack
 from unshaken.attacks.transfer import Transfer
 from unshaken.certificates import Certificate, find_certificate
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.one_run import REPORT_FILE, OneRun
+from unshaken.evaluation.one_run import OneRun
 from unshaken.evaluation.report import Report
 from unshaken.examples import Examples
-from unshaken.files import locked
+from unshaken.files import REPORT_FILE, earlier_run, locked
 from unshaken.processes import WHOLE, Shard
 from unshaken.tasks.tables import table_examples
 from unshaken.victims import Victim
@@ -69,6 +69,11 @@ def evaluate(
         >>> report = evaluate([plain, hardened], data.test, attacks=[PWWS(), Genetic()], out="runs/first")
         >>> report.save("runs/first/report.html")
     """
+    folder = None if out is None else Path(out)
+    if folder is not None and not resume and (kept := earlier_run(folder, shard)):
+        raise UnshakenError(f"{kept} exists; resume it (resume=True, or --resume), remove it or name another folder")
+    if folder is None and not shard.is_whole:
+        raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
     names = list(map(str, victims)) if isinstance(victims, Mapping) else None
     given = list(victims.values() if names else victims if isinstance(victims, list | tuple) else [victims])
     models = [Victim.of(victim) for victim in given]
@@ -83,13 +88,8 @@ def evaluate(
     chosen, last = chosen_attacks(attacks), chosen_attacks(then)
     wanted = [certificates] if isinstance(certificates, Certificate | str) else certificates
     proofs = [find_certificate(item) for item in wanted]
-    folder = None if out is None else Path(out)
-    if folder is None and not shard.is_whole:
-        raise UnshakenError(f"{shard.count} processes meet in files, and there is no folder for them; give out=FOLDER")
     if last and not shard.is_whole:
         raise UnshakenError("`then` needs what all examples came to; run it in one process")
-    if folder is not None and (folder / REPORT_FILE).exists() and not resume:
-        raise UnshakenError(f"{folder / REPORT_FILE} exists; resume it, remove it or name another folder")
     with contextlib.nullcontext() if folder is None else locked(folder):
         how = (chosen, last, folder, resume, seed, recheck, progress, shard)
         # A temperature changes no answer, so what is proved of a model holds for its twin.

@@ -22,12 +22,11 @@ from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
+from unshaken.files import REPORT_FILE
 from unshaken.processes import Shard
 from unshaken.tasks.metrics import score
 from unshaken.victims import Victim, Vote
 from unshaken.victims.calibrated import Tempered, TemperedModel
-
-REPORT_FILE = "report.json"
 
 
 def _folder_name(victim: Victim, rows: Examples) -> Path:

@@ -14,6 +14,7 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate, merge
 from unshaken.evaluation.outlook import outlook
 from unshaken.examples import Examples
+from unshaken.files import ATTACKS, earlier_run
 from unshaken.smoothing import Smoothing
 from unshaken.substitutions import All, Substitutions, Typos, WordNet
 from unshaken.tasks import TaskData, load_task, save_examples
@@ -98,9 +99,12 @@ def harden(
         >>> found.report.save("out/hardened/report.html")
         >>> found.model, found.tokenizer
     """
+    out = Path(out)
+    if not resume and (kept := earlier_run(out / ATTACKS)):  # before hours of training
+        raise UnshakenError(f"{kept} exists; resume it (resume=True), remove it or name another folder")
     rows = _rows(data, test, seed)
-    model = _by_name(model, tokenizer, Path(out))
-    out, sets = Path(out), tuple(substitutions) or (WordNet(limit=8),)
+    model = _by_name(model, tokenizer, out)
+    sets = tuple(substitutions) or (WordNet(limit=8),)
     source = sets[0] if len(sets) == 1 else All(sets)
     shared: dict[str, Any] = {
         "model": model or MINILM,
@@ -137,9 +141,9 @@ def harden(
     ]
     clean = evaluate(victims, {"held out": rows.test}, seed=seed)
     chosen = replace(rows.test.sample(attacked), name="the attacked sample")  # the same for every seed
-    if line := outlook(list(victims.values()), chosen, attacks, resumed=out / "attacks" if resume else None):
+    if line := outlook(list(victims.values()), chosen, attacks, resumed=out / ATTACKS if resume else None):
         note(line)
-    robust = evaluate(victims, chosen, attacks, out=out / "attacks", seed=seed, resume=resume, progress=progress)
+    robust = evaluate(victims, chosen, attacks, out=out / ATTACKS, seed=seed, resume=resume, progress=progress)
     report = merge([clean, robust])
     report.save(out / "report.json")
     return Hardened(plain=plain, hardened=hardened, report=report, victim=victims["hardened"], held_out=held_out)
