@@ -10,7 +10,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.outlook import queries_to_the_end
-from unshaken_experiments.inputs import attack_of, parse_parts, test_rows, training_rows
+from unshaken_experiments.inputs import attack_of, certificate_of, parse_parts, test_rows, training_rows
 from unshaken_experiments.runs import Measure, Run, Settings
 from unshaken_experiments.schedule import Job
 from unshaken_experiments.work import Workspace
@@ -102,11 +102,15 @@ def _questions(measure: Measure, run: Run, workspace: Workspace) -> tuple[int, f
     if measure.what != "accuracy":
         return 0, 0.0
     rows = test_rows(measure, run, workspace.data)
+    answers = float(len(rows) * max(measure.vote, 1))
+    if measure.certificate is not None:
+        proof = certificate_of(measure.certificate, measure.substitutions, workspace.data)
+        return len(rows), answers * (proof.samples + proof.guesses)
     if measure.attack is None:
-        return len(rows), float(len(rows))
+        return len(rows), answers
     attack = attack_of(measure.attack, measure.substitutions, workspace.data)
     words, choices = _space(attack, rows.sample(SAMPLE).texts)
-    return len(rows), queries_to_the_end(attack, words, choices) * len(rows)
+    return len(rows), queries_to_the_end(attack, words, choices) * answers
 
 
 def _space(attack: Any, texts: Sequence[tuple[str, ...]]) -> tuple[float, float]:

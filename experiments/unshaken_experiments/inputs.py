@@ -143,6 +143,14 @@ def attack_of(spec: str | None, substitutions: str, data: Path | None) -> Any:
     return replace(attack, substitutions=substitutions_of(substitutions, data))
 
 
+def certificate_of(spec: str, substitutions: str, data: Path | None) -> Any:
+    """The certificate a recipe names; one that swaps words swaps those of the given substitution set."""
+    from unshaken.certificates import Safer, find_certificate
+
+    found = find_certificate(spec)
+    return replace(found, substitutions=substitutions_of(substitutions, data)) if isinstance(found, Safer) else found
+
+
 def test_rows(measure: Measure, run: Run, data: Path | None) -> Examples:
     """The examples of a measurement: the same for every method and every seed, so that they can be paired."""
     rows: Examples = _task(measure.on or run.settings.task, data, "standard", 0).require("test")

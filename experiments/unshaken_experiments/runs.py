@@ -113,6 +113,9 @@ class Measure:
         group: Only the examples of this group, such as AdvGLUE's level "word".
         substitutions: What the attack may swap; see `Settings`.
         calibrated: Attack the model at the temperature at which its confidence is right on the validation rows.
+        vote: Ask so many rewordings of each text, by the set of training, instead of the text; attacks go through them.
+        certificate: Proofs instead of attacks, as on the command line: what is right and proved to stay right.
+        radius: While so many words are changed; any number where None.
     """
 
     what: What = "accuracy"
@@ -122,8 +125,15 @@ class Measure:
     group: str | None = None
     substitutions: str = COUNTER_FITTED
     calibrated: bool = False
+    vote: int = 0
+    certificate: str | None = None
+    radius: int | None = None
 
     def __post_init__(self) -> None:
+        if self.certificate is not None and (self.attack is not None or self.vote):
+            raise UnshakenError("a certificate proves by itself; leave attack and vote out of its measure")
+        if self.radius is not None and self.certificate is None:
+            raise UnshakenError("a radius is that of a certificate; give its measure one")
         if self.calibrated and self.attack is None:
             raise UnshakenError("a measure that is calibrated needs an attack: answers as they are stay the same")
 
@@ -136,11 +146,15 @@ class Measure:
         """The name under which an outcome keeps it."""
         if self.what != "accuracy":
             return self.what
-        parts = [self.on or task, self.attack or "clean"]
-        if self.attack and self.substitutions != COUNTER_FITTED:
+        parts = [self.on or task, self.attack or self.certificate or "clean"]
+        if (self.attack or self.certificate) and self.substitutions != COUNTER_FITTED:
             parts.append(self.substitutions)
         if self.attack and self.calibrated:
             parts.append("calibrated")
+        if self.vote:
+            parts.append(f"vote={self.vote}")
+        if self.radius is not None:
+            parts.append(f"r={self.radius}")
         if self.examples is not None:
             parts.append(f"n={self.examples}")
         return " ".join(parts)

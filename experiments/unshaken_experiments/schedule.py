@@ -74,7 +74,7 @@ def merge(jobs: Iterable[Job]) -> list[Job]:
 
 
 def at_most(measure: Measure, examples: int | None, clean_examples: int | None) -> Measure:
-    limit = clean_examples if measure.attack is None else examples
+    limit = examples if measure.attack or measure.certificate else clean_examples
     if limit is None or measure.what != "accuracy" or (measure.examples is not None and measure.examples <= limit):
         return measure
     return replace(measure, examples=limit)

@@ -17,9 +17,11 @@ from unshaken.files import read_json, write_json
 from unshaken_experiments.inputs import (
     attack_of,
     build,
+    certificate_of,
     plain,
     pupil_of,
     smoothing_of,
+    substitutions_of,
     synonyms_of,
     test_rows,
     training_rows,
@@ -314,25 +316,39 @@ def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, workspa
     return outcome
 
 
-def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Measured:
+def _asked(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Any:
+    """Who answers: the model itself, its scores made right, or a vote over rewordings."""
+    from unshaken.victims import Vote
     from unshaken.victims.calibrated import calibrated
+
+    if measure.calibrated:
+        _, validation = training_rows(run.settings, run.seed, workspace.data)
+        if validation is None:
+            raise UnshakenError(f"the protocol {run.settings.protocol!r} has no validation rows to calibrate on")
+        victim = calibrated(victim, validation)
+    if measure.vote:
+        victim = Vote(victim, measure.vote, substitutions=substitutions_of(run.settings.substitutions, workspace.data))
+    return victim
+
+
+def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Measured:
+    from unshaken.certificates import ALL_WORDS
 
     rows = test_rows(measure, run, workspace.data)
     started = time.perf_counter()
+    asked = _asked(victim, measure, run, workspace)
     queries = None
-    if measure.attack is None:
-        right = victim.log_probabilities(rows.texts).argmax(-1) == rows.labels
+    if measure.certificate is not None:
+        proof = certificate_of(measure.certificate, measure.substitutions, workspace.data)
+        radius = ALL_WORDS if measure.radius is None else measure.radius
+        held = "".join("01"[text.holds(radius)] for text in proof(asked, rows).rows)
+    elif measure.attack is None:
+        right = asked.log_probabilities(rows.texts).argmax(-1) == rows.labels
         held = "".join("01"[int(value)] for value in right)
     else:
-        attacked = victim
-        if measure.calibrated:
-            _, validation = training_rows(run.settings, run.seed, workspace.data)
-            if validation is None:
-                raise UnshakenError(f"the protocol {run.settings.protocol!r} has no validation rows to calibrate on")
-            attacked = calibrated(victim, validation)
         attack = attack_of(measure.attack, measure.substitutions, workspace.data)
         path = workspace.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
-        results = attack(attacked, rows, out=path, resume=path.exists())
+        results = attack(asked, rows, out=path, resume=path.exists())
         held = "".join({"failure": "1", "error": "?"}.get(result.outcome, "0") for result in results)
         queries = round(results.queries["mean"], 1) if results.attacked else None
     names = tuple(dict.fromkeys(row.group for row in rows if row.group is not None))

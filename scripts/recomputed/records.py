@@ -173,7 +173,7 @@ class Table:
     def key(self, method: str, column: str) -> str:
         """The name under which a record has what a column shows."""
         measure = self.columns[column].get("measure", {})
-        attack, examples = measure.get("attack"), measure.get("examples")
+        attack, examples = measure.get("attack") or measure.get("certificate"), measure.get("examples")
         limit = self.group.get("examples" if attack else "clean_examples")
         counts = [count for count in (examples, limit) if count is not None]
         words = [measure.get("on") or self.settings(method, column)["task"], attack or "clean"]
@@ -181,6 +181,7 @@ class Table:
             words.append(measure["substitutions"])
         if attack and measure.get("calibrated"):
             words.append("calibrated")
+        words += [f"{short}={measure[name]}" for name, short in (("vote", "vote"), ("radius", "r")) if name in measure]
         return " ".join([*words, *([f"n={min(counts)}"] if counts else [])])
 
     def answers(self, method: str, column: str, seed: int) -> dict[str, Any] | None:

@@ -14,15 +14,16 @@ from small_world import RECIPE, make_world
 from typer.testing import CliRunner
 from victims import bag_victim
 
-from unshaken.attacks import AttackResult, AttackResults
+from unshaken.attacks import PWWS, AttackResult, AttackResults
+from unshaken.certificates import ALL_WORDS, Deletion, Safer
 from unshaken.cli import app
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.readers import load as load_reader
-from unshaken.substitutions import segment
+from unshaken.substitutions import Typos, segment
 from unshaken.tasks import trained_on
-from unshaken.victims import Victim
+from unshaken.victims import Victim, Vote
 from unshaken.victims.calibrated import calibrated
 from unshaken_experiments import (
     Measure,
@@ -223,6 +224,49 @@ def test_an_attack_on_calibrated_scores_is_kept_beside_the_other(world: Path, tm
         victim.fingerprint,
         calibrated(victim, validation).fingerprint,
     }
+
+
+def test_votes_and_proofs_are_kept_by_example(world: Path, tmp_path: Path) -> None:
+    workspace = Workspace(
+        encoders={"tiny": str(world / "encoder")},
+        data=world / "data",
+        out=tmp_path,
+        checkpoints=False,
+        keep_models=True,
+    )
+    jobs = plan([load_recipe(world / "small.toml")], "tiny")
+    run = next(job.run for job in jobs if job.run.settings.connection == "none")
+    safer = "safer:samples=40,guesses=10,alpha=0.3"
+    measures = [
+        Measure(vote=3, examples=6),
+        Measure(attack="pwws", vote=3, substitutions="typos", examples=6),
+        *(Measure(certificate=safer, radius=radius, examples=6) for radius in (None, 0, 1)),
+        Measure(certificate="deletion:samples=40,guesses=10,alpha=0.3", radius=1, examples=6),
+    ]
+    outcome = execute(run, measures, workspace)
+    assert outcome.error is None
+    kept = {key: found.held for key, found in outcome.measured.items()}
+    known = substitutions_of(run.settings.substitutions, world / "data")
+    victim = Victim.from_pretrained(str(workspace.work(run) / "model"), max_length=run.settings.max_length)
+    vote, rows = Vote(victim, 3, substitutions=known), inputs.test_rows(measures[0], run, world / "data")
+    right = vote.log_probabilities(rows.texts).argmax(-1) == rows.labels
+    assert kept["sst2 clean vote=3 n=6"] == "".join(map(str, right.astype(int)))
+    attacked = PWWS(substitutions=Typos())(vote, rows)
+    assert kept["sst2 pwws typos vote=3 n=6"] == "".join(str(int(row.outcome == "failure")) for row in attacked)
+    proved = Safer(samples=40, guesses=10, alpha=0.3, substitutions=known)(victim, rows)
+    for radius, name in ((ALL_WORDS, ""), (0, "r=0 "), (1, "r=1 ")):
+        assert kept[f"sst2 {safer} {name}n=6"] == "".join(str(int(row.holds(radius))) for row in proved.rows)
+    assert "1" in kept[f"sst2 {safer} r=0 n=6"]  # else nothing was told apart
+    deleted = Deletion(samples=40, guesses=10, alpha=0.3)(victim, rows)
+    assert kept["sst2 deletion:samples=40,guesses=10,alpha=0.3 r=1 n=6"] == "".join(
+        str(int(row.holds(1))) for row in deleted.rows
+    )
+
+
+def test_measures_that_contradict_themselves_are_refused() -> None:
+    for wrong in ({"certificate": "safer", "attack": "pwws"}, {"certificate": "safer", "vote": 8}, {"radius": 2}):
+        with pytest.raises(UnshakenError, match="its measure"):
+            Measure(**wrong)
 
 
 def test_calibrated_answers_without_an_attack_are_refused() -> None:
