@@ -39,6 +39,7 @@ from unshaken_experiments.table import judge, star_counts
 HERE = Path(__file__).resolve().parent / "reproduce"
 IMAGES = HERE.parent.parent / "docs" / "images" / "results"
 STAR = "\\*"
+OLD = "†"  # rests on records that name no commit
 NEAR = 3  # points of clean accuracy within which two models are compared
 TITLES = {"minilm": "MiniLM-L6", "gte-small": "gte-small", "mpnet-base": "MPNet-base"}
 
@@ -152,14 +153,15 @@ def index() -> str:
         for claim in recipe.claims:
             rows = [_judged(group, name, claim) for group in of(name)]
             place = f"[{name}](#{name})"
-            paper = next((row[0] for row in rows if row is not None), "")
+            paper = "" if recipe.paper == "ours" else next((row[0] for row in rows if row is not None), "")
             told = [row for row in rows if row is not None]
             for number, (_, ours, encoder, verdict, seeds) in enumerate(told):
                 first = [claim.text, place, paper] if number == 0 else ["", "", ""]
                 lines.append([*first, ours, encoder, verdict, seeds])
             if not told:
                 lines.append([claim.text, place, "", "", "", "not run", ""])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table}\n\n{OLD}: rests on runs by code before commits were recorded." if OLD in table else table
 
 
 def _judged(group: Group, name: str, claim: Claim) -> tuple[str, str, str, str, str] | None:
@@ -173,7 +175,32 @@ def _judged(group: Group, name: str, claim: Claim) -> tuple[str, str, str, str, 
     found = judge(claim, cell, rival)
     paper = "not printed" if found.paper is None else f"{found.paper:+.1f}"
     verdict = f"**{found.verdict}**" if found.verdict else "too few seeds"
-    return paper, gain(cell).replace(STAR, ""), group.title, verdict, str(cell.gain_seeds)
+    parts = next(column.parts for column in recipe.columns if column.name == claim.column)
+    pair = replace(recipe, reference=claim.over).only([claim.method], [claim.column, *parts])
+    is_old = any(not outcome.environment.get("code") for _, outcome in _behind(group, pair) if outcome.training)
+    title = f"{group.title} {OLD}" if is_old else group.title
+    return paper, gain(cell).replace(STAR, ""), title, verdict, str(cell.gain_seeds)
+
+
+def _behind(group: Group, recipe: Recipe) -> list[tuple[Job, Outcome]]:
+    """The runs that a recipe's numbers come from."""
+    jobs = plan([recipe], group.encoder, **group.options)
+    return [(job, kept(group.file)[job.run.key]) for job in jobs if job.run.key in kept(group.file)]
+
+
+def made_by(outcomes: Sequence[Outcome]) -> str:
+    """Which code the runs are of; the first records do not say."""
+    commits: dict[str, set[str]] = defaultdict(set)
+    codes = [outcome.environment.get("code") for outcome in outcomes]
+    for code in filter(None, codes):
+        commits[code["version"]].add(f"`{code['commit'][:7]}`" if "commit" in code else "unknown")
+    told = [
+        f"commit{'s' if len(names) > 1 else ''} {', '.join(sorted(names))} (version {version})"
+        for version, names in sorted(commits.items())
+    ]
+    if old := codes.count(None):
+        told.append(f"code before commits were recorded{f' ({old} of {len(codes)} runs)' if told else ''}")
+    return f"Made by {' and '.join(told)}."
 
 
 def sections(names: Iterable[str]) -> str:
@@ -252,8 +279,7 @@ def _at_chance(group: Group, name: str) -> list[str]:
 def _told(group: Group, name: str) -> str:
     """Seeds, settings, and what the recipe's runs took."""
     recipe = group.recipe(name)
-    jobs = [job for job in plan([recipe], group.encoder, **group.options) if job.run.key in kept(group.file)]
-    both = [(job, kept(group.file)[job.run.key]) for job in jobs]
+    both = _behind(group, recipe)
     trained = [(job, outcome) for job, outcome in both if outcome.training]
     seeds = sorted({outcome.run.seed for _, outcome in both})
     told = [f"{len(trained)} runs, seeds {', '.join(map(str, seeds))};"]
@@ -269,6 +295,7 @@ def _told(group: Group, name: str) -> str:
     if len(on_device) < len(trained):
         told.append(f"{len(trained) - len(on_device)} of the runs were done on a CPU, one core each.")
     told += [
+        made_by([outcome for _, outcome in trained]),
         star_counts(found(group, name), recipe.baseline),
         settings_line(recipe, group.changes),
     ]

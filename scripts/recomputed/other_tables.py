@@ -13,11 +13,12 @@ import numpy as np
 
 from .estimates import SEEDS_FOR_A_STAR, Estimate, Marks, difference_of, paired, share_of, stars
 from .recipe_tables import check_majorities, check_recipe_table, check_told
-from .records import Checkout, Table, marks_of, plain_lines
+from .records import Checkout, Table, marks_of, parts_of, plain_lines
 from .shown import Number, Place, check_heading, gain, grid, is_table, plain, tables_in
 
 PASSING_OVER = ("exhaustive", "transfer")  # spaces that are too large, and what the source gets wrong
 SEEDS_TO_BE_RANKED = 3
+OLD = "†"  # beside claims that rest on runs of no known commit
 NEAR = 3  # points of clean accuracy within which two models are compared
 
 
@@ -32,6 +33,10 @@ def check_index(place: Place, lines: Sequence[str], checkout: Checkout, _: str) 
     heading, *rows = grid(shown)
     check_heading(place, heading, ["claim", "table", "paper", "ours", "encoder", "verdict", "seeds"])
     expected = [row for name in checkout.recipes for row in claims_of(checkout, name)]
+    notes = [line for line in lines if line.startswith(OLD)]
+    is_told = len(notes) == any(OLD in str(row[4]) for row in expected)
+    if not is_told:
+        place.fail("all", f"what {OLD} means", notes, "one line where a claim has it, else none")
     shown_claims, claims = [plain(row[0]) for row in rows], [str(row[0]) for row in expected]
     if shown_claims != claims:
         place.fail("all", "claims", sorted(set(shown_claims) - set(claims)), sorted(set(claims) - set(shown_claims)))
@@ -65,12 +70,23 @@ def judged(table: Table, claim: Mapping[str, str]) -> list[Any] | None:
         if column in rows.get(method, {}) and column in rows.get(over, {})
     ]
     paper = means[0][0] - means[0][1] if means else None
-    told = "not printed" if paper is None else [Number(paper, "+.1f")]
+    told: Any = "not printed" if paper is None else [Number(paper, "+.1f")]
+    if table.recipe["paper"] == "ours":
+        told = ""
     verdict = "too few seeds"
     if found.seeds >= SEEDS_FOR_A_STAR:
         refuted = found.high < 0 or (paper is not None and found.high < paper)
         verdict = "**repeats**" if found.low > 0 else "**no**" if refuted else "**cannot tell**"
-    return [told, gain(found, False), table.title, verdict, str(found.seeds)]
+    behind = [
+        record
+        for seed in table.seeds
+        for part in parts_of(table.columns[column]) or [column]
+        for row in (method, over)
+        for run in table.trainings(row, part, seed)
+        if (record := table.records.get(run)) is not None and record["training"]
+    ]
+    title = table.title if all(record["environment"].get("code") for record in behind) else f"{table.title} {OLD}"
+    return [told, gain(found, False), title, verdict, str(found.seeds)]
 
 
 def check_totals(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:

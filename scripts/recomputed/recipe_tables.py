@@ -157,6 +157,8 @@ def check_told(place: Place, line: str, table: Table) -> None:
         place.cell("hulls", "shares", line, hulls(table))
     if match := re.match(r"(\d+ runs, seeds .*?)\. (?:(\d+) of the runs were done on a CPU)?", line):
         check_costs(place, match[1], int(match[2] or 0), table)
+        code = re.search(r"Made by .*?\.(?= |$)", line)
+        place.cell("code", "commits", "" if code is None else code[0], made_by(table))
     if line.startswith("**Clean accuracy that cannot be told from one label for all"):
         place.cell("at chance", "listed", line.partition(": ")[2], ", ".join(at_chance(table)) + ".**")
 
@@ -220,6 +222,22 @@ def check_costs(place: Place, shown: str, on_processors: int, table: Table) -> N
     place.cell("costs", "runs and seconds", shown, expected)
     if on_processors != len(trained) - len(own):
         place.fail("costs", "runs on a CPU", on_processors, len(trained) - len(own))
+
+
+def made_by(table: Table) -> str:
+    """The code behind a table, by version; records of before 0.1.0 name none."""
+    records = [record for record, _ in table.runs().values() if record["training"]]
+    named = [record["environment"]["code"] for record in records if record["environment"].get("code")]
+    told = []
+    for version in sorted({code["version"] for code in named}):
+        own = [code for code in named if code["version"] == version]
+        commits = {f"`{code['commit'][:7]}`" if "commit" in code else "unknown" for code in own}
+        word = "commit" if len(commits) == 1 else "commits"
+        told.append(f"{word} {', '.join(sorted(commits))} (version {version})")
+    if len(named) < len(records):
+        count = f" ({len(records) - len(named)} of {len(records)} runs)" if named else ""
+        told.append(f"code before commits were recorded{count}")
+    return f"Made by {' and '.join(told)}."
 
 
 def device_of(record: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -9,11 +10,24 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_world import RECIPE, make_world
 
-from unshaken_experiments import Job, Measure, Outcome, Run, Workspace, load_recipe, parse_recipe, plan, schedule
+from unshaken_experiments import (
+    Job,
+    Measure,
+    Measured,
+    Outcome,
+    Recipe,
+    Run,
+    Workspace,
+    load_recipe,
+    parse_recipe,
+    plan,
+    schedule,
+)
 from unshaken_experiments.runs import OUT_OF_MEMORY
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -81,6 +95,62 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
     assert all(outcome["training"]["group_by_length"] for outcome in kept)
     assert call(*command, str(tmp_path / "other")).strip() == "0 training runs"
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The module that makes the page, with one group of a small recipe that claims something."""
+    spec = importlib.util.spec_from_file_location("results_of_a_small_group", EXPERIMENTS / "results.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    claims = 'claims = [{ text = "Swapping helps", method = "swap", over = "plain", column = "Clean" }]\nmethods = ['
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(RECIPE.replace("methods = [", claims, 1))
+    (tmp_path / "groups.toml").write_text(
+        f'[[group]]\nfile = "small.jsonl"\nencoder = "minilm"\nrecipes = ["{recipe}"]\nworkers = 1\n'
+    )
+    module.HERE, module.recipe_names = tmp_path, lambda: [str(recipe)]
+    return module
+
+
+def run_by(recipe: Recipe, method: int, seed: int, code: dict[str, str] | None) -> Outcome:
+    answers = {"sst2 clean": Measured(held="10" * 4, majority=0.5, data="x", model="m")}
+    environment = {} if code is None else {"code": code}
+    run = recipe.run("minilm", recipe.methods[method], recipe.columns[0], seed)
+    return Outcome(run=run, training={"seconds": 1.0}, measured=answers, environment=environment)
+
+
+CODE = {"version": "0.1.0", "commit": "0123456789"}
+
+
+@pytest.mark.parametrize("old", [None, 0, 1, 2])
+def test_a_claim_is_marked_if_a_run_behind_it_names_no_commit(results: Any, tmp_path: Path, old: int | None) -> None:
+    """Of the methods 0 and 1 the claim speaks; what else the table holds does not count."""
+    recipe = load_recipe(tmp_path / "small.toml")
+    kept = [run_by(recipe, method, seed, None if method == old else CODE) for method in range(3) for seed in (0, 1)]
+    (tmp_path / "small.jsonl").write_text("".join(outcome.line() + "\n" for outcome in kept))
+    claim, *notes = results.index().splitlines()[2:]
+    assert ("rows † |" in claim) == (old in (0, 1))
+    assert [note[:1] for note in notes] == (["", "†"] if old in (0, 1) else [])
+
+
+def test_a_table_names_the_code_that_made_it(results: Any, tmp_path: Path) -> None:
+    recipe = load_recipe(tmp_path / "small.toml")
+    runs = [run_by(recipe, 0, seed, code) for seed, code in enumerate([CODE, {**CODE, "commit": "abcdef0"}, None])]
+    assert results.made_by(runs[:1]) == "Made by commit `0123456` (version 0.1.0)."
+    assert results.made_by(runs[2:]) == "Made by code before commits were recorded."
+    told = "commits `0123456`, `abcdef0` (version 0.1.0) and code before commits were recorded (1 of 3 runs)"
+    assert results.made_by(runs) == f"Made by {told}."
+
+
+def test_our_own_claims_have_no_number_of_a_paper(results: Any, tmp_path: Path) -> None:
+    recipe = load_recipe(tmp_path / "small.toml")
+    kept = [run_by(recipe, method, seed, CODE) for method in (0, 1) for seed in (0, 1)]
+    (tmp_path / "small.jsonl").write_text("".join(outcome.line() + "\n" for outcome in kept))
+    assert results.index().splitlines()[2].split(" | ")[2] == ""
+    (tmp_path / "small.toml").write_text((tmp_path / "small.toml").read_text().replace('"ours"', '"RIFT"'))
+    assert results.index().splitlines()[2].split(" | ")[2] == "not printed"
 
 
 def test_every_group_names_rows_and_columns_of_its_recipes() -> None:
