@@ -368,7 +368,7 @@ def test_the_hull_attack_climbs_its_goal_by_its_settings_from_the_centre_and_the
 
     victim = Victim.from_model(tiny_bert(tokenizer, num_labels=3), tokenizer)
     settings: Any = {"steps": 3, "learning_rate": 0.3, "sparsity": 2e4, "space": "word"}
-    attack = HullAttack(substitutions=WORD_LIST, goal=Targeted(label=2), seed=5, **settings)
+    attack = HullAttack(substitutions=WORD_LIST, goal=Targeted(label=2), seed=5, restarts=1, draws=0, **settings)
     example = Example(id="0", texts=("a good film with a bad plot",), label=1)
     (space,) = Spaces(attack, victim, (), None).of([example])
     (found,) = attack.inspect(victim, [Inspection(space, space.clean, look)])

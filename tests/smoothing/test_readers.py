@@ -50,6 +50,7 @@ from unshaken.victims import Reading
 TEXT = "a good free movie with a wonderful story that critics praise without shame"
 KNOWN = KnownWords.of([TEXT, "a movie"])
 ALL = parse("all", KNOWN)
+TAGGED = "".join(chr(0xE0000 + ord(letter)) for letter in "a wonderful story that critics praise")
 CASES = {
     Unicode(): [
         ("a gооd mоvie", "a good movie"),  # Cyrillic o
@@ -378,6 +379,7 @@ def test_a_reader_belongs_to_its_victim(smoothed_bert: tuple[Any, Any]) -> None:
         ("a goood moovie with shame", 5, "moovie"),  # a word for a word, of fewer pieces
         ("with g.o.o.d shame a f.r.e.e movie", 4, "d"),  # what becomes one word is seen together
         ("a good free movie", 4, "good"),  # as written
+        (f"a good movie {TAGGED} shame", 8, "movie"),  # longer as read
     ],
 )
 def test_words_are_visible_where_the_model_sees_what_was_read_there(text: str, max_length: int, last: str) -> None:

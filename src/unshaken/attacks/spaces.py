@@ -103,7 +103,8 @@ class Spaces:
             limit = self.victim.max_length
             cut: Sequence[int] = range(len(texts))
             if self.assembler and self.assembler.usable:
-                cut = [row for row, whole in enumerate(self.assembler.whole(texts)) if len(whole) > limit]
+                encodings = self.assembler.whole(self.assembler.read(texts))
+                cut = [row for row, whole in enumerate(encodings) if len(whole) > limit]
             tokenizer = self.assembler.tokenizer if self.assembler else self.victim.tokenizer
             with self.victim.tokenizing:
                 found = visible_positions(tokenizer, [texts[row] for row in cut], limit, self.victim.reader)
