@@ -22,12 +22,14 @@ from typing import Any
 import attack_costs
 import baselines
 import results
+from defence_table import differences as trial_differences
 from defence_table import table as trial_table
 from unshaken.leaderboard import Entry, rank, read_entries
 from unshaken.leaderboard.cost import cost_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+COMPARED = [("swap", "rift"), ("swap", "ascc"), ("swap", "standard"), ("rift", "ascc"), ("rift-fast", "rift")]
 MAIN = ("standard", "freelb", "ascc", "rift", "rift-fast", "swap", "swap+informative")
 
 
@@ -43,6 +45,11 @@ def number(value: float | None, digits: int = 2) -> str:
 def trial(only: tuple[str, ...] = ()) -> str:
     folder = HERE / "defence_trial"
     return trial_table([folder / "minilm.jsonl", folder / "gte.jsonl"], only)
+
+
+def compared() -> str:
+    folder = HERE / "defence_trial"
+    return trial_differences([folder / "minilm.jsonl", folder / "gte.jsonl"], COMPARED)
 
 
 def swap_variants() -> str:
@@ -433,6 +440,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "descent-watched": descent_watched,
     "trial": lambda: trial(MAIN),
     "trial-all": trial,
+    "trial-differences": compared,
     "swap-variants": swap_variants,
     "residuals": residuals,
     "growth": growth,

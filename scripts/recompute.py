@@ -33,6 +33,7 @@ from recomputed.other_tables import (
     check_rates,
     check_totals,
     check_trial,
+    check_trial_differences,
 )
 from recomputed.recipe_tables import check_sections
 from recomputed.records import Checkout
@@ -54,6 +55,7 @@ CHECKS: dict[str, tuple[Any, str]] = {
     "baselines": (check_baselines, ""),
     "trial": (check_trial, "minilm.jsonl gte.jsonl"),
     "trial-all": (check_trial, "minilm.jsonl gte.jsonl"),
+    "trial-differences": (check_trial_differences, "minilm.jsonl gte.jsonl"),
     "swap-variants": (check_trial, "swap-variants.jsonl"),
     "swap-greed": (check_trial, "swap-greed.jsonl"),
     "peak-memory": (check_peaks, ""),

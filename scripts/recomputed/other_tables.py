@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .estimates import SEEDS_FOR_A_STAR, Estimate, Marks, difference_of, paired, share_of, stars
+from .estimates import SEEDS_FOR_A_STAR, Estimate, Marks, difference_of, over_seeds, paired, share_of, stars
 from .recipe_tables import check_majorities, check_recipe_table, check_told
 from .records import Checkout, Table, marks_of, parts_of, plain_lines
 from .shown import Number, Place, check_heading, gain, grid, is_table, plain, tables_in
@@ -275,6 +275,29 @@ def check_trial(place: Place, lines: Sequence[str], checkout: Checkout, files: s
             expected: list[Any] = [Number(float(np.mean(numbers)))] if numbers else [""]
             expected += [" ± ", Number(float(np.std(numbers, ddof=1)))] if len(numbers) > 1 else []
             place.cell(f"{encoder} {defence}", column, cell, expected)
+
+
+def check_trial_differences(place: Place, lines: Sequence[str], checkout: Checkout, files: str) -> None:
+    """Pairs of the trial: under attack over seeds and texts, clean over seeds alone."""
+    records = [
+        line for file in files.split() for line in plain_lines(checkout.root / "experiments" / "defence_trial" / file)
+    ]
+    columns = ["clean", "PWWS", "Genetic", "Genetic, WordNet", "Genetic, typos"]
+    heading, *rows = grid(only_table(lines))
+    check_heading(place, heading, ["encoder", "difference", *columns])
+    for encoder, pair, *cells in rows:
+        for column, cell in zip(columns, cells, strict=True):
+            stage, key, _ = TRIAL_COLUMNS[column]
+            marks: list[Marks] = [
+                {
+                    line["seed"]: np.array([float(mark) for mark in line.get("survived", [line.get(key)])])
+                    for line in records
+                    if (line["encoder"], line["defence"], line["stage"]) == (encoder, defence, stage)
+                }
+                for defence in pair.split(" minus ")
+            ]
+            found = over_seeds(*marks) if column == "clean" else paired(marks[:1], marks[1:])
+            place.cell(f"{encoder} {pair}", column, cell, gain(found, False))
 
 
 def check_descent(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
