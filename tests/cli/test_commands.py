@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import pytest
 from transformers import AutoTokenizer, GPT2Config
 
 from unshaken.cli import main
-from unshaken.cli.demo import _make_room
+from unshaken.cli.demo import _make_room, steps_shown
 from unshaken.cli.listing import KINDS
+from unshaken.console import Console
 from unshaken.errors import UnshakenError
 
 
@@ -149,6 +151,20 @@ def test_doctor_measures_every_layer(monkeypatch, capsys, tiny, tmp_path):
     assert (tmp_path / "doctor" / "stability-regions.svg").is_file()
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_demo_shows_the_steps_of_models_side_by_side(terminal, capsys):
+    screen = io.StringIO()
+    with steps_shown(Console(file=screen, force_terminal=terminal, width=100)) as show:
+        for done in range(1, 21):
+            for name in ("SWAP", "RIFT"):
+                show(name, done, 20)
+    lines = [f"{name}: step {done} of 20" for done in range(2, 21, 2) for name in ("SWAP", "RIFT")]
+    said = [line.removeprefix("note: ").partition(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert said == ([] if terminal else lines)
+    assert all((f"{name} is trained" in screen.getvalue()) == terminal for name in ("SWAP", "RIFT"))
+    assert ("20/20" in screen.getvalue()) == terminal
+
+
 @pytest.mark.full
 def test_demo_does_the_main_job(tmp_path):
     """The whole demo in its small form, as a user starts it."""
@@ -158,6 +174,7 @@ def test_demo_does_the_main_job(tmp_path):
     methods = ["plain", "IM", "RIFT", "SWAP", "hardened"]
     for name in methods:
         assert name in done.stdout
+        assert f"note: {name}: step 2 of" in done.stderr  # also of those that train side by side
         assert (tmp_path / "demo" / name.lower() / "model" / "model.safetensors").is_file()
     report = json.loads((tmp_path / "demo" / "report.json").read_text())
     assert [item["model"]["training"]["method"] for item in report["evaluations"]] == methods

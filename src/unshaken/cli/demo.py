@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,20 +67,20 @@ def demo(
     size = FAST if fast else FULL
     training, test = _reviews(size, seed)
     say(f"{len(training):,} short film reviews to train on, {len(test)} held out (Rotten Tomatoes, in a wheel)")
-    plain = _train("plain", MINILM, training, size.epochs, out, seed)
+    with steps_shown(console) as show:
+        plain = _train("plain", MINILM, training, size.epochs, out, seed, on_step=partial(show, "plain"))
     say("a plain MiniLM is fine-tuned; three of its right answers, and what turns them around:")
     _show_broken(Victim.from_pretrained(plain.folder, device="cpu", max_length=32), test, console)
     rows = training.sample(size.hardening, seed)
     runs: dict[str, Any] = {}
     reports: dict[str, Report] = {}
     jobs = {name: (str(plain.folder), rows, test, out, seed) for name in ("plain", *METHODS)}
-    for name, (run, report) in _side_by_side(jobs):
-        runs[name], reports[name] = run or plain, report
-        what = METHODS.get(name)
-        done = (
-            f"the plain model, trained on with {len(rows)} of the reviews ({what}), and" if what else "the plain model"
-        )
-        say(f"{name}: {done} attacked by PWWS with WordNet's synonyms")
+    with steps_shown(console) as show:
+        for name, (run, report) in _side_by_side(jobs, show):
+            runs[name], reports[name] = run or plain, report
+            what = METHODS.get(name)
+            trained = f", trained on with {len(rows)} of the reviews ({what}), and" if what else ""
+            say(f"{name}: the plain model{trained} attacked by PWWS with WordNet's synonyms")
     report = merge([reports[name] for name in jobs])
     report.save(out / "report.json")
     page = report.save(out / "report.html")
@@ -88,6 +91,33 @@ def demo(
     console.print(f"Report: {page.resolve().as_uri()}", markup=False, soft_wrap=True)
     models = " ".join(str(out / name) for name in ("plain", "hardened"))
     console.print(f"Break a sentence of your own: unshaken play {models}", markup=False, soft_wrap=True)
+
+
+Steps = Callable[[str, int, int], None]  # a model's name, the steps that are done, all steps
+
+
+@contextlib.contextmanager
+def steps_shown(console: Any) -> Iterator[Steps]:
+    """How far each of several trainings is: a bar in a terminal, elsewhere a line at every tenth of its steps."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from unshaken.training.step_lines import StepLines
+
+    lines: dict[str, StepLines] = {}
+    if not console.is_terminal:
+        yield lambda name, done, total: lines.setdefault(name, StepLines(name))(done, total)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            then = " is trained, and attacked" if done == total else ""
+            bars.update(tasks[name], completed=done, description=f"{name}{then}")
+
+        yield show
 
 
 def _make_room(out: Path) -> None:
@@ -134,7 +164,6 @@ def _train(name: str, model: str, rows: Examples, epochs: int, out: Path, seed: 
         seed=seed,
         arguments=arguments,
         frozen_layers=2,  # of six, and the embeddings: half of the time, and little of the accuracy
-        on_step=lambda done, total: None,
         **changes,
     )
     return fine_tune(plan)
@@ -163,7 +192,7 @@ def _changes(name: str) -> dict[str, Any]:
     return {"defence": SWAP(variants=2), **smoothing}
 
 
-def _side_by_side(jobs: dict[str, tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, Report]]]:
+def _side_by_side(jobs: dict[str, tuple[Any, ...]], show: Steps) -> Iterator[tuple[str, tuple[Any, Report]]]:
     """Two models at a time, each on half of the cores: small models leave a second core idle most of the time."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -171,17 +200,37 @@ def _side_by_side(jobs: dict[str, tuple[Any, ...]]) -> Iterator[tuple[str, tuple
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(2, cores)
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit the threads' locks
-    with ProcessPoolExecutor(workers, spawn, initializer=_prepare, initargs=(cores // workers,)) as pool:
+    steps = spawn.SimpleQueue()
+    watching = threading.Thread(target=_watch, args=(steps, show), daemon=True)
+    watching.start()
+    with ProcessPoolExecutor(workers, spawn, initializer=_prepare, initargs=(cores // workers, steps)) as pool:
         longest_first = sorted(jobs, key=["hardened", "RIFT", "SWAP", "IM", "plain"].index)
         waiting = {pool.submit(_harden_and_attack, name, *jobs[name]): name for name in longest_first}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
+    steps.put(None)
+    watching.join()
 
 
-def _prepare(threads: int) -> None:
+def _watch(steps: Any, show: Steps) -> None:
+    """Show what the workers tell, until None comes."""
+    while step := steps.get():
+        show(*step)
+
+
+_steps: Any = None  # of a worker: where it tells of its steps
+
+
+def _tell(name: str, done: int, total: int) -> None:
+    _steps.put((name, done, total))
+
+
+def _prepare(threads: int, steps: Any) -> None:
     import torch
     import transformers
 
+    global _steps
+    _steps = steps
     torch.set_num_threads(threads)
     transformers.logging.disable_progress_bar()
 
@@ -192,7 +241,8 @@ def _harden_and_attack(
     from unshaken import Victim, evaluate
     from unshaken.attacks import PWWS
 
-    run = _train(name, plain, rows, 1, out, seed, **_changes(name)) if name in METHODS else None
+    told = {"on_step": partial(_tell, name)}
+    run = _train(name, plain, rows, 1, out, seed, **told, **_changes(name)) if name in METHODS else None
     victim = Victim.from_pretrained(run.folder if run else plain, device="cpu", max_length=32)
     attacks = out / "attacks" / name.lower()
     return run, evaluate({name: victim}, {"held-out reviews": test}, [PWWS()], out=attacks, seed=seed)

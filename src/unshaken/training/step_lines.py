@@ -10,9 +10,14 @@ PARTS = 10  # lines of a training run
 
 
 class StepLines:
-    """Called after each step, it says at every tenth of them how long the rest will take."""
+    """Called after each step, it says at every tenth of them how long the rest will take.
 
-    def __init__(self) -> None:
+    Args:
+        name: Of the run, where several are told of.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = f"{name}: " if name else ""
         self._first: tuple[int, float] | None = None
 
     def __call__(self, done: int, total: int) -> None:
@@ -22,4 +27,4 @@ class StepLines:
         elif done * PARTS // total > (done - 1) * PARTS // total:
             step, start = self._first
             left = (now - start) / (done - step) * (total - done)
-            note(f"step {done} of {total}" + (f", about {duration(left)} left" if done < total else ""))
+            note(f"{self._name}step {done} of {total}" + (f", about {duration(left)} left" if done < total else ""))
