@@ -102,7 +102,7 @@ def _questions(measure: Measure, run: Run, workspace: Workspace) -> tuple[int, f
     if measure.what != "accuracy":
         return 0, 0.0
     rows = test_rows(measure, run, workspace.data)
-    answers = float(len(rows) * max(measure.vote, 1))
+    answers = float(len(rows) * max(measure.vote, measure.detector, 1))
     if measure.certificate is not None:
         proof = certificate_of(measure.certificate, measure.substitutions, workspace.data)
         return len(rows), answers * (proof.samples + proof.guesses)

@@ -114,6 +114,7 @@ class Measure:
         substitutions: What the attack may swap; see `Settings`.
         calibrated: Attack the model at the temperature at which its confidence is right on the validation rows.
         vote: Ask so many rewordings of each text, by the set of training, instead of the text; attacks go through them.
+        detector: A vote of so many flags what it doubts, 1% of the validation rows; the attack has to get past it.
         certificate: Proofs instead of attacks, as on the command line: what is right and proved to stay right.
         radius: While so many words are changed; any number where None.
     """
@@ -126,6 +127,7 @@ class Measure:
     substitutions: str = COUNTER_FITTED
     calibrated: bool = False
     vote: int = 0
+    detector: int = 0
     certificate: str | None = None
     radius: int | None = None
 
@@ -134,8 +136,8 @@ class Measure:
             raise UnshakenError("a certificate proves by itself; leave attack and vote out of its measure")
         if self.radius is not None and self.certificate is None:
             raise UnshakenError("a radius is that of a certificate; give its measure one")
-        if self.calibrated and self.attack is None:
-            raise UnshakenError("a measure that is calibrated needs an attack: answers as they are stay the same")
+        if (self.calibrated or self.detector) and self.attack is None:
+            raise UnshakenError("a measure that is calibrated, or has a detector, needs an attack")
 
     @property
     def answers(self) -> Measure:
@@ -153,6 +155,8 @@ class Measure:
             parts.append("calibrated")
         if self.vote:
             parts.append(f"vote={self.vote}")
+        if self.detector:
+            parts.append(f"detector={self.detector}")
         if self.radius is not None:
             parts.append(f"r={self.radius}")
         if self.examples is not None:

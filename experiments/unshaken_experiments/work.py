@@ -317,21 +317,31 @@ def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, workspa
 
 
 def _asked(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Any:
-    """Who answers: the model itself, its scores made right, or a vote over rewordings."""
+    """Who answers: the model itself, its scores made right, a vote over rewordings, or one that may flag a text."""
+    from unshaken.detection import Agreement, Guarded, threshold_for
     from unshaken.victims import Vote
     from unshaken.victims.calibrated import calibrated
 
     if measure.calibrated:
-        _, validation = training_rows(run.settings, run.seed, workspace.data)
-        if validation is None:
-            raise UnshakenError(f"the protocol {run.settings.protocol!r} has no validation rows to calibrate on")
-        victim = calibrated(victim, validation)
+        victim = calibrated(victim, _validation(run, workspace))
     if measure.vote:
         victim = Vote(victim, measure.vote, substitutions=substitutions_of(run.settings.substitutions, workspace.data))
+    if measure.detector:
+        known = substitutions_of(run.settings.substitutions, workspace.data)
+        detector = Agreement(Vote(victim, measure.detector, substitutions=known))
+        return Guarded(detector, threshold_for(detector.suspicion(_validation(run, workspace).texts), 0.01))
     return victim
 
 
+def _validation(run: Run, workspace: Workspace) -> Examples:
+    _, validation = training_rows(run.settings, run.seed, workspace.data)
+    if validation is None:
+        raise UnshakenError(f"the protocol {run.settings.protocol!r} has no validation rows to calibrate on")
+    return validation
+
+
 def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Measured:
+    from unshaken.attacks import Unflagged
     from unshaken.certificates import ALL_WORDS
 
     rows = test_rows(measure, run, workspace.data)
@@ -347,6 +357,7 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
         held = "".join("01"[int(value)] for value in right)
     else:
         attack = attack_of(measure.attack, measure.substitutions, workspace.data)
+        attack = replace(attack, goal=Unflagged()) if measure.detector else attack
         path = workspace.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
         results = attack(asked, rows, out=path, resume=path.exists())
         held = "".join({"failure": "1", "error": "?"}.get(result.outcome, "0") for result in results)

@@ -181,7 +181,8 @@ class Table:
             words.append(measure["substitutions"])
         if attack and measure.get("calibrated"):
             words.append("calibrated")
-        words += [f"{short}={measure[name]}" for name, short in (("vote", "vote"), ("radius", "r")) if name in measure]
+        words += [f"{name}={measure[name]}" for name in ("vote", "detector") if name in measure]
+        words += [f"r={measure['radius']}"] if "radius" in measure else []
         return " ".join([*words, *([f"n={min(counts)}"] if counts else [])])
 
     def answers(self, method: str, column: str, seed: int) -> dict[str, Any] | None:

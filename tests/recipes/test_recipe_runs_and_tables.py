@@ -14,9 +14,10 @@ from small_world import RECIPE, make_world
 from typer.testing import CliRunner
 from victims import bag_victim
 
-from unshaken.attacks import PWWS, AttackResult, AttackResults
+from unshaken.attacks import PWWS, AttackResult, AttackResults, Unflagged
 from unshaken.certificates import ALL_WORDS, Deletion, Safer
 from unshaken.cli import app
+from unshaken.detection import Agreement, Guarded, threshold_for
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
@@ -240,6 +241,7 @@ def test_votes_and_proofs_are_kept_by_example(world: Path, tmp_path: Path) -> No
     measures = [
         Measure(vote=3, examples=6),
         Measure(attack="pwws", vote=3, substitutions="typos", examples=6),
+        Measure(attack="pwws", detector=4, examples=6),
         *(Measure(certificate=safer, radius=radius, examples=6) for radius in (None, 0, 1)),
         Measure(certificate="deletion:samples=40,guesses=10,alpha=0.3", radius=1, examples=6),
     ]
@@ -253,6 +255,11 @@ def test_votes_and_proofs_are_kept_by_example(world: Path, tmp_path: Path) -> No
     assert kept["sst2 clean vote=3 n=6"] == "".join(map(str, right.astype(int)))
     attacked = PWWS(substitutions=Typos())(vote, rows)
     assert kept["sst2 pwws typos vote=3 n=6"] == "".join(str(int(row.outcome == "failure")) for row in attacked)
+    _, validation = training_rows(run.settings, run.seed, world / "data")
+    detector = Agreement(Vote(victim, 4, substitutions=known))
+    guarded = Guarded(detector, threshold_for(detector.suspicion(validation.texts), 0.01))
+    attacked = PWWS(substitutions=known, goal=Unflagged())(guarded, rows)
+    assert kept["sst2 pwws detector=4 n=6"] == "".join(str(int(row.outcome == "failure")) for row in attacked)
     proved = Safer(samples=40, guesses=10, alpha=0.3, substitutions=known)(victim, rows)
     for radius, name in ((ALL_WORDS, ""), (0, "r=0 "), (1, "r=1 ")):
         assert kept[f"sst2 {safer} {name}n=6"] == "".join(str(int(row.holds(radius))) for row in proved.rows)
