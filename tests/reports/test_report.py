@@ -238,6 +238,19 @@ def test_seeds_are_paired_by_their_number_in_whatever_order_they_come() -> None:
         assert (found.difference, *found.interval) == pytest.approx((wanted.estimate, wanted.low, wanted.high))
 
 
+def test_methods_are_compared_where_both_are_known() -> None:
+    """One example is known of no seed, one of one alone; nothing is known of a seed of the reference.
+
+    Of two models of one seed the first counts.
+    """
+    plain = seeds_of("plain", ["xo!oo", "xxo!o", "!!!!!"], total=5)
+    again = made_evaluation(run("ooooo"), model="plain", seed=0, total=5)
+    hard = seeds_of("hard", ["oxo!o", "ooxoo", "ooooo"], total=5)
+    found = Report(evaluations=(*plain, again, *hard)).comparisons[1]
+    assert (found.seeds, found.total, found.only_reference, found.only_model) == (2, 4, 2, 3)
+    assert found.difference == pytest.approx((0 / 3 + 1 / 4) / 2)
+
+
 def test_an_attack_that_failed_to_run_hides_no_break_and_leaves_its_examples_standing() -> None:
     found = made_evaluation(run("x!o!-", "pwws"), run("!xo!-", "genetic"), wrong=(4,), total=5)
     assert found.held("pwws") == {"id0": False, "id2": True, "id4": False}

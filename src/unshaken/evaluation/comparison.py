@@ -150,7 +150,7 @@ def _over_seeds(pairs: Sequence[tuple[Evaluation, Evaluation]], condition: str) 
     if len(change) < 2 or np.isfinite(change).any(axis=0).sum() < 2:
         return None
     mean = over_seeds_and_examples([change])
-    p_value = 1.0 if mean.p_value is None else mean.p_value
+    assert mean.p_value is not None  # there are two examples or more
     return Comparison(
         data=second.data.name,
         condition=condition,
@@ -161,8 +161,8 @@ def _over_seeds(pairs: Sequence[tuple[Evaluation, Evaluation]], condition: str) 
         interval=(mean.low, mean.high),
         only_reference=int((change == -1).sum()),
         only_model=int((change == 1).sum()),
-        p_value=p_value,
-        p_adjusted=p_value,
+        p_value=mean.p_value,
+        p_adjusted=mean.p_value,
         seeds=len(change),
     )
 
