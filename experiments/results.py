@@ -134,6 +134,23 @@ def found(group: Group, name: str) -> tuple[Cell, ...]:
     return tuple(cells(group.recipe(name), kept(group.file), group.encoder, **group.options))
 
 
+def labels(group: Group, name: str) -> dict[str, str]:
+    """Method -> its name on a page: what a paper calls BERT is plain fine-tuning of whatever encoder a group has."""
+    is_bert = group.encoder.startswith("bert")
+    return {
+        row.name: "plain" if row.name == "BERT" and not row.settings and not is_bert else row.name
+        for row in group.recipe(name).methods
+    }
+
+
+def labelled(group: Group, name: str) -> tuple[Recipe, list[Cell]]:
+    """A recipe and its cells by the names of a page; the cells have the paper's numbers."""
+    recipe, names = group.recipe(name), labels(group, name)
+    methods = tuple(replace(row, name=names[row.name]) for row in recipe.methods)
+    shown = replace(recipe, methods=methods, reference=names[recipe.baseline], paper_numbers={}, claims=())
+    return shown, [replace(cell, method=names[cell.method]) for cell in found(group, name)]
+
+
 def of(recipe: str) -> Iterator[Group]:
     """The groups that ran some of a recipe."""
     for group in groups():
@@ -219,9 +236,13 @@ def section(name: str) -> str:
         lines += [
             f"**{group.title}**",
             "",
-            markdown(group.recipe(name), found(group, name), len(recipe.seeds), group.encoder),
+            markdown(*labelled(group, name), len(recipe.seeds), group.encoder),
             "",
         ]
+        if labels(group, name).get("BERT") == "plain":
+            is_theirs = any("BERT" in rows for rows in recipe.paper_numbers.values())
+            whose = "the paper" if is_theirs else "the recipe"
+            lines += [f"plain: plain fine-tuning, which {whose} calls BERT; the encoder here is another.", ""]
         lines += [*_left_out(group, recipe), *_hulls(group, name), *_at_chance(group, name)]
         if recipe.figure is not None and image(group, name).is_file():
             lines += [f"![{recipe.title}, {group.title}](images/results/{image(group, name).name})", ""]
@@ -267,7 +288,7 @@ def _at_chance(group: Group, name: str) -> list[str]:
     own = {column.name for column in recipe.measured if column.measure.attack is None and column.measure.on is None}
     weak = [
         f"{cell.method} ({cell.column})"
-        for cell in found(group, name)
+        for cell in labelled(group, name)[1]
         if cell.column in own and cell.majority is not None and cell.low is not None and cell.low <= cell.majority
     ]
     if not weak:
@@ -296,7 +317,7 @@ def _told(group: Group, name: str) -> str:
         told.append(f"{len(trained) - len(on_device)} of the runs were done on a CPU, one core each.")
     told += [
         made_by([outcome for _, outcome in trained]),
-        star_counts(found(group, name), recipe.baseline),
+        star_counts(found(group, name), labels(group, name)[recipe.baseline]),
         settings_line(recipe, group.changes),
     ]
     return " ".join(told)
@@ -339,7 +360,7 @@ def headline() -> str:
                 row = [by_place[method, column] for column in columns]
                 majorities |= {cell.column: cell.majority for cell in row if cell.majority is not None}
                 seeds = min(len(cell.seeds) for cell in row)
-                lines.append([group.title, method, *(_short(cell) for cell in row), str(seeds)])
+                lines.append([group.title, labels(group, name)[method], *(_short(cell) for cell in row), str(seeds)])
     told = ", ".join(f"{column} {value:.1f}" for column, value in majorities.items())
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{table}\n\nAlways answering the most frequent label: {told}."

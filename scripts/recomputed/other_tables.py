@@ -110,17 +110,19 @@ def check_headline(place: Place, lines: Sequence[str], checkout: Checkout, _: st
     majorities: dict[str, float | None] = {}
     for title, name, *cells in rows:
         sources = [
-            table
+            (table, method)
             for tables in checkout.tables.values()
             for table in tables
-            if table.title == title and plain(name) in table.methods and set(columns) <= set(table.columns)
-            and all(table.value(plain(name), column) for column in columns)
+            for method in table.methods
+            if table.title == title and table.label(method) == plain(name) and set(columns) <= set(table.columns)
+            and all(table.value(method, column) for column in columns)
         ]  # fmt: skip
         if not sources:
             place.fail(f"{title}, {name}", "all", "a row", "no run of it")
             continue
-        values = {column: sources[0].value(plain(name), column) for column in columns}
-        majorities |= {column: sources[0].majority(plain(name), column) for column in columns}
+        table, method = sources[0]
+        values = {column: table.value(method, column) for column in columns}
+        majorities |= {column: table.majority(method, column) for column in columns}
         for column, cell in zip(columns, cells, strict=False):
             value = values[column]
             assert value is not None

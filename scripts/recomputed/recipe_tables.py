@@ -24,8 +24,8 @@ def check_recipe_table(place: Place, lines: Sequence[str], table: Table) -> None
         counts = {value.seeds for value in values if value is not None}
         all_fewer = len(counts) == 1 and min(counts) < len(table.seeds)
         fewer = f", {min(counts)} of {len(table.seeds)} seeds" if all_fewer else ""
-        if plain(row[0]) != method + fewer:
-            place.fail(method, "the row's name", row[0], method + fewer)
+        if plain(row[0]) != table.label(method) + fewer:
+            place.fail(method, "the row's name", row[0], table.label(method) + fewer)
             continue
         for column, shown in zip(table.columns, row[1:], strict=True):
             check_recipe_cell(place, table, method, column, shown, tell_seeds=not all_fewer)
@@ -113,7 +113,8 @@ def choices(table: Table) -> str:
                 told = ", ".join(f"{key} {told_value(value)}" for key, value in values[0].items())
                 own.setdefault(told, []).append(column)
         for told, columns in own.items():
-            by_value.setdefault(told, []).append(method if len(own) == 1 else f"{method} ({', '.join(columns)})")
+            where = "" if len(own) == 1 else f" ({', '.join(columns)})"
+            by_value.setdefault(told, []).append(table.label(method) + where)
     if not by_value:
         return ""
     tried = "; ".join(f"{key} of {', '.join(map(told_value, table.recipe['choose'][key]))}" for key in keys)
@@ -180,7 +181,7 @@ def at_chance(table: Table) -> list[str]:
             share = table.majority(method, column)
             if "attack" in measure or "on" in measure or value is None or value.low is None or share is None:
                 continue
-            weak += [f"{method} ({column})"] if value.low <= share else []
+            weak += [f"{table.label(method)} ({column})"] if value.low <= share else []
     return weak
 
 
@@ -249,7 +250,7 @@ def check_failures(place: Place, lines: Sequence[str], table: Table) -> None:
     shown: Counter[str] = Counter()
     for line in lines:
         for method in table.methods:
-            match = re.match(rf"- {re.escape(method)}, (\d+) runs?: ", plain(line))
+            match = re.match(rf"- {re.escape(table.label(method))}, (\d+) runs?: ", plain(line))
             shown[method] += int(match[1]) if match else 0
     for method in table.methods:
         failed = len(table.failed(method, list(table.columns)))

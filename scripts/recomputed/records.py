@@ -121,6 +121,11 @@ class Table:
     def measured(self) -> dict[str, dict[str, Any]]:
         return {name: column for name, column in self.columns.items() if not parts_of(column)}
 
+    def label(self, method: str) -> str:
+        """The row's name on a page: "BERT" without settings is plain fine-tuning, here of other encoders."""
+        is_other = not self.group["encoder"].startswith("bert")
+        return "plain" if method == "BERT" and is_other and not self.methods[method].get("settings") else method
+
     @cached_property
     def has_numbers(self) -> bool:
         return any(self.value(method, column) for method in self.methods for column in self.columns)

@@ -108,6 +108,7 @@ FAULTS = {
     "a star too many": (RESULTS, other(r"\| (\d+\.\d) \[", r"| \1\\* [")),
     "a star too few": (RESULTS, other(r"\| (\d+\.\d)\\\* \[", r"| \1 [")),
     "seeds that are not told": (RESULTS, other(r", \d of 3 seeds", "")),
+    "a row by the name that records have": (RESULTS, other(r"\| plain \|", "| BERT |")),
     "two rows in each other's place": (RESULTS, other(PAIR, r"\2\1")),
     "two names in each other's place": (RESULTS, other(r"\| CreAT \|(.*\n)\| R3F \|", r"| R3F |\1| CreAT |")),
     "a row that is gone": (RESULTS, other(PAIR, r"\1")),

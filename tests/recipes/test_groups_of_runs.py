@@ -108,9 +108,9 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     recipe = tmp_path / "small.toml"
     recipe.write_text(RECIPE.replace("methods = [", claims, 1))
     (tmp_path / "groups.toml").write_text(
-        f'[[group]]\nfile = "small.jsonl"\nencoder = "minilm"\nrecipes = ["{recipe}"]\nworkers = 1\n'
+        '[[group]]\nfile = "small.jsonl"\nencoder = "minilm"\nrecipes = ["small"]\nworkers = 1\n'
     )
-    module.HERE, module.recipe_names = tmp_path, lambda: [str(recipe)]
+    module.HERE, module.recipe_names, module.load_recipe = tmp_path, lambda: ["small"], lambda _: load_recipe(recipe)
     return module
 
 
@@ -142,6 +142,27 @@ def test_a_table_names_the_code_that_made_it(results: Any, tmp_path: Path) -> No
     assert results.made_by(runs[2:]) == "Made by code before commits were recorded."
     told = "commits `0123456`, `abcdef0` (version 0.1.0) and code before commits were recorded (1 of 3 runs)"
     assert results.made_by(runs) == f"Made by {told}."
+
+
+def test_plain_fine_tuning_of_another_encoder_is_not_called_bert(results: Any, tmp_path: Path) -> None:
+    """On the page alone: runs, commands and the numbers of sentences go by the recipe's name."""
+    path = tmp_path / "small.toml"
+    named = path.read_text().replace('name = "plain"', 'name = "BERT"')
+    path.write_text(named.replace('"plain" =', '"BERT" =').replace('over = "plain"', 'over = "BERT"')
+                    .replace('reference = "plain"', 'reference = "BERT"'))  # fmt: skip
+    recipe = load_recipe(path)
+    kept = [run_by(recipe, method, seed, CODE) for method in (0, 1) for seed in (0, 1)]
+    (tmp_path / "small.jsonl").write_text("".join(outcome.line() + "\n" for outcome in kept))
+    page = results.section("small")
+    assert "\n| plain | 50.0 " in page
+    assert "<br>paper 90 |" in page
+    assert "No difference from plain has" in page
+    assert "plain fine-tuning, which the paper calls BERT" in page
+    assert "| BERT" not in page
+    assert results.number("small", "minilm", "BERT", "Clean") == "50.0"
+    (tmp_path / "groups.toml").write_text((tmp_path / "groups.toml").read_text().replace("minilm", "bert-base"))
+    results.groups.cache_clear()
+    assert results.labels(results.groups()[0], "small")["BERT"] == "BERT"
 
 
 def test_our_own_claims_have_no_number_of_a_paper(results: Any, tmp_path: Path) -> None:
