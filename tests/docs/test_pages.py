@@ -10,7 +10,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from shell_lines import PAGES, ROOT, shell_lines
+
+from unshaken.cli import app
 
 
 @pytest.mark.full
@@ -29,6 +32,12 @@ def test_tables_are_not_filled_by_a_question_or_a_slip(monkeypatch, word, status
     with pytest.raises(SystemExit) as ended:
         fill_tables.main()
     assert ended.value.code == status
+
+
+def test_every_command_has_a_row_in_which_command():
+    rows = re.findall(r"^\|.*\|(.*)\|$", (ROOT / "docs" / "which-command.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = set(re.findall(r"`unshaken ([a-z]+)", "\n".join(rows)))
+    assert named == set(typer.main.get_command(app).commands)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
