@@ -27,7 +27,9 @@ def scan(
     protect: Annotated[str | None, typer.Option(help="The class that must stay what it is, such as toxic.")] = None,
     threshold: Annotated[float, typer.Option(help="Probability from which that class counts as found.")] = 0.5,
     family: Annotated[list[str] | None, typer.Option(help="Families, separated by commas; all if not given.")] = None,
-    search: Annotated[int, typer.Option(min=0, help="Survivors of each family that a search is tried on.")] = 20,
+    search: Annotated[
+        int, typer.Option(min=0, help="Survivors of each family, drawn by --seed, that a search is tried on.")
+    ] = 20,
     query_budget: Annotated[
         int | None, typer.Option(min=1, help="Most questions a search asks about one text; 200 if not given.")
     ] = None,
@@ -50,7 +52,7 @@ def scan(
     labels: Annotated[str | None, typer.Option(help="Class names in order, if the victim has none.")] = None,
     rate: Annotated[float | None, typer.Option(help="Most requests per second to an address.")] = None,
     out: options.Results = Path("out/scan"),
-    seed: Annotated[int, typer.Option(help="Seed of the sample of examples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the samples of examples and survivors.")] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
     max_length: options.MaxLength = None,
@@ -110,6 +112,7 @@ def scan(
             query_budget=query_budget or 200,
             masked_lm=masked_lm,
             similarity=options.least_similarity(similarity),
+            seed=seed,
             progress=lambda edits: console.print(f"{edits} ...", style="dim", markup=False),
         )
         folder = out if len(sets) == 1 else out / name.replace("/", "-")

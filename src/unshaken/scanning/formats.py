@@ -43,7 +43,7 @@ def terminal(result: ScanResult) -> Any:
     table = terminal_table(f"{result.victim} on {result.data}", in_two_lines, map(cells, result.families))
     for column in table.columns:
         column.no_wrap = True
-    return Group(table, Text(visible(result.sentence())))
+    return Group(table, *(Text(visible(said)) for said in (result.sentence(), result.sampling()) if said))
 
 
 def junit(result: ScanResult, fail_under: float) -> str:

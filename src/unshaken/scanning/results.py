@@ -88,6 +88,7 @@ class ScanResult:
         examples: All of them, the harmless ones included.
         right: Those answered rightly as they are; of a protected class, those caught.
         relevant: Those that count: of the protected class, or all.
+        seed: Drew the survivors that were searched; None in a scan of an earlier release, which took the first ones.
     """
 
     victim: str
@@ -98,6 +99,7 @@ class ScanResult:
     relevant: int
     right: int
     families: tuple[FamilyResult, ...]
+    seed: int | None = None
 
     def __repr__(self) -> str:
         right = f"{self.right} of {self.relevant} right"
@@ -120,6 +122,14 @@ class ScanResult:
         worst = self.worst
         start = f"{self.right} of {self.relevant} {which} as they are."
         return f"{start} Under the worst edits, {worst.name} ({worst.title}), {worst.kept_share:.0%} of them still are."
+
+    def sampling(self) -> str:
+        """How the searched survivors were chosen; empty where all were searched, or none."""
+        if not any(0 < family.searched < family.kept_fixed for family in self.families):
+            return ""
+        how = "the first ones" if self.seed is None else f"drawn at random (seed {self.seed})"
+        most = max(family.searched for family in self.families)
+        return f"Searches were tried on at most {most} survivors of each family, {how}."
 
     def failures(self, fail_under: float) -> list[FamilyResult]:
         """The families that keep less than so many percent."""

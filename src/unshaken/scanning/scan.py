@@ -64,6 +64,7 @@ def scan(
     query_budget: int = 200,
     masked_lm: str | None = None,
     similarity: float = 0.0,
+    seed: int = 0,
     progress: Any = None,
 ) -> ScanResult:
     """Try ten families of edits on a classifier: fixed edits of every text first, then searches on what survived.
@@ -75,10 +76,11 @@ def scan(
             other texts are watched for false alarms. Every right answer counts if None.
         threshold: The probability from which the protected class counts as found, as deployed.
         families: Names of families; all if None.
-        search: On how many survivors of each family a search is tried; 0 for none.
+        search: On how many survivors of each family, drawn at random, a search is tried; 0 for none.
         query_budget: Most questions a search may ask about one text.
         masked_lm: A masked language model for the family of that name, which is left out if None.
         similarity: How alike a search among synonyms must leave a text, by MiniLM's cosine; 0 for any.
+        seed: Draws these survivors, by their ids: the order of the texts does not matter.
         progress: Called with the name of each family before it is tried.
 
     Example:
@@ -95,7 +97,7 @@ def scan(
         row if protected is None else Example(id=row.id, texts=row.texts, label=int(row.label == protected))
         for row in examples
     )
-    job = _Scan(guard, rows, label, search, query_budget, similarity)
+    job = _Scan(guard, rows, label, search, query_budget, similarity, seed)
     results = []
     for family in families_called(families, masked_lm=masked_lm):
         if progress is not None:
@@ -110,6 +112,7 @@ def scan(
         relevant=len(job.relevant),
         right=len(job.right),
         families=tuple(results),
+        seed=seed,
     )
 
 
@@ -151,6 +154,7 @@ class _Scan:
     search: int
     query_budget: int
     similarity: float
+    seed: int
 
     def __post_init__(self) -> None:
         answers = self.victim.log_probabilities(self.examples.texts).argmax(-1)
@@ -173,7 +177,9 @@ class _Scan:
             if not held
         ]
         survivors = [row for row, held in zip(self.right, kept, strict=True) if held]
-        searched, by_search, queries = self._search(family, survivors[: self.search])
+        # The first would be of one label in a file that is sorted by it.
+        drawn = self.examples.with_rows(survivors).sample(self.search, self.seed)
+        searched, by_search, queries = self._search(family, list(drawn))
         other = self.victim.log_probabilities([tuple(map(family.fixed, row.texts)) for row in self.harmless])
         return FamilyResult(
             name=family.name,
