@@ -31,7 +31,8 @@ from unshaken.attacks import (
 )
 from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example
+from unshaken.evaluation import evaluate
+from unshaken.examples import Example, Examples
 from unshaken.names import from_spec
 from unshaken.substitutions import Dictionary, WordNet
 from unshaken.substitutions.words import match_case, segment
@@ -255,17 +256,40 @@ def test_worst_case_is_the_union(victim: Any) -> None:
 
 
 def test_of_several_attacks_the_first_success_is_told_or_the_nearest_failure() -> None:
-    def ended(outcome: Any, score: float, queries: int) -> AttackResults:
+    def ended(outcome: Any, score: float, queries: int, attack: str = "x") -> AttackResults:
         row = AttackResult(
             example_id="0", label=1, outcome=outcome, original=("a",), score_after=score, queries=queries, rows=1
         )
-        return AttackResults(rows=(row,), attack="x")
+        return AttackResults(rows=(row,), attack=attack)
 
-    runs = [ended("error", 0.0, 1), ended("failure", 0.8, 20), ended("failure", 0.6, 300), ended("failure", 0.7, 4000)]
+    passed = ended("error", 0.0, 1, "exhaustive")  # the others know
+    runs = [passed, ended("failure", 0.8, 20), ended("failure", 0.6, 300), ended("failure", 0.7, 4000)]
     (near,) = worst_of(runs, ["0"])
     assert (near.outcome, near.score_after, near.queries, near.rows) == ("failure", 0.6, 4321, 4)
     (broken,) = worst_of([*runs, ended("success", 0.4, 0), ended("success", 0.1, 0)], ["0"])
     assert (broken.outcome, broken.score_after) == ("success", 0.4)
+    unknown = ended("error", 0.0, 0)  # as in reports, it proved nothing
+    assert [row.outcome for row in worst_of([*runs, unknown], ["0"])] == ["error"]
+    assert [row.outcome for row in worst_of([*runs, unknown, ended("success", 0.1, 0)], ["0"])] == ["success"]
+    assert [row.outcome for row in worst_of([passed, ended("failure", 0.5, 1, "transfer")], ["0"])] == ["error"]
+
+
+def test_the_worst_case_counts_what_a_report_of_its_attacks_counts() -> None:
+    def answers(texts: Any) -> np.ndarray:
+        if any("zzz" in text for text in texts):
+            raise ValueError("no answer to this")
+        return bag_of_words(texts)
+
+    victim, examples = Victim.from_callable(answers, 2, name="bag"), labelled(bag_victim())
+    first = Greedy(substitutions=Dictionary(entries={"good": ["slow"]}))
+    fails = Greedy(substitutions=Dictionary(entries={"film": ["zzz"]}))
+    whole = WorstCase(attacks=(first, fails))(victim, examples)
+    report = evaluate(victim, Examples(rows=tuple(examples), name="texts"), [first, fails])
+    share = report.evaluations[0].accuracy("worst case")
+    errors = [row.example_id for row in whole if row.outcome == "error"]
+    assert errors
+    held = sum(row.outcome == "failure" for row in whole)
+    assert (held, len(whole) - len(errors)) == (share.hits, share.total)
 
 
 def test_a_source_that_is_wrong_has_no_text_to_try() -> None:

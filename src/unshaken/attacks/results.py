@@ -22,6 +22,8 @@ from unshaken.schema import decode
 Outcome = Literal["skipped", "success", "failure", "error"]
 SCHEMA = 1
 SHOWN = 5  # broken texts below a table of results
+# Attacks that pass over what is too large for them, or what their source gets wrong.
+PASSING_OVER = ("exhaustive", "transfer")
 
 
 @dataclass(frozen=True, kw_only=True)

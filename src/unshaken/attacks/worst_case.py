@@ -11,7 +11,7 @@ import numpy as np
 
 from unshaken.attacks.base import Attack
 from unshaken.attacks.engine import RunOptions
-from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.results import PASSING_OVER, AttackResult, AttackResults
 from unshaken.attacks.storage import derived_results
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
@@ -22,6 +22,8 @@ from unshaken.victims.base import Victim
 @dataclass(frozen=True, kw_only=True)
 class WorstCase(Attack):
     """An example holds only where it holds under every attack. Each attack gets the examples that are still standing.
+
+    An error of one is an error here, unless another breaks the example: `worst_of` says how results are joined.
 
     Relations: The accuracy under it is at most the lowest of its attacks, the number to quote for "robust".
     Cost: The first attack on all examples, the next ones on what is left; put the cheap ones first.
@@ -72,19 +74,30 @@ class WorstCase(Attack):
 
 
 def worst_of(runs: Sequence[AttackResults], ids: Sequence[str]) -> tuple[AttackResult, ...]:
-    """Of each example the first success, or else the failure that came nearest; costs are those of all runs."""
-    by_id: dict[str, list[AttackResult]] = {key: [] for key in ids}
+    """Of each example the first success, or else an error, or else the failure that came nearest; costs of all runs.
+
+    As in reports, an attack that ended in an error proved nothing, whatever others did not break. What exhaustive
+    search or a transfer passes over is known by the other attacks, if there are any.
+    """
+    others = any(run.attack not in PASSING_OVER for run in runs)
+    by_id: dict[str, list[tuple[AttackResult, bool]]] = {key: [] for key in ids}
     for run in runs:
         for row in run:
             if row.example_id in by_id:
-                by_id[row.example_id].append(row)
+                by_id[row.example_id].append((row, others and run.attack in PASSING_OVER))
     return tuple(_worst(results) for results in by_id.values())
 
 
-def _worst(results: Sequence[AttackResult]) -> AttackResult:
-    rank = {"success": 0, "skipped": 1, "failure": 2, "error": 3}
-    # Of failures, the one that left the true label the least probability came nearest.
-    worst = min(results, key=lambda row: (rank[row.outcome], (row.score_after or 0.0) * (row.outcome == "failure")))
+def _worst(told: Sequence[tuple[AttackResult, bool]]) -> AttackResult:
+    """Of results, each with whether its attack may pass over examples."""
+
+    def rank(item: tuple[AttackResult, bool]) -> tuple[int, float]:
+        row, may_pass = item
+        order = {"success": 0, "skipped": 1, "error": 4 if may_pass else 2, "failure": 3}[row.outcome]
+        # Of failures, the one that left the true label the least probability came nearest.
+        return order, (row.score_after or 0.0) * (row.outcome == "failure")
+
+    worst, results = min(told, key=rank)[0], [row for row, _ in told]
     totals: dict[str, Any] = {
         name: sum(getattr(row, name) for row in results) for name in ("queries", "rows", "seconds")
     }

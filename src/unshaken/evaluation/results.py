@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from unshaken.attacks.results import AttackResult, AttackResults
+from unshaken.attacks.results import PASSING_OVER, AttackResult, AttackResults
 from unshaken.certificates.base import Certified
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.proportion import Proportion
 
 CLEAN = "clean"
 WORST_CASE = "worst case"
-# Attacks that pass over what is too large for them, or what their source gets wrong.
-PASSING_OVER = ("exhaustive", "transfer")
 
 
 @dataclass(frozen=True, kw_only=True)

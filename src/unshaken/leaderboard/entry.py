@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from unshaken.attacks.results import PASSING_OVER
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import mean_interval
-from unshaken.evaluation.results import PASSING_OVER
 from unshaken.evaluation.statistics import Interval
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
