@@ -413,6 +413,24 @@ def test_the_hull_attack_climbs_its_goal_by_its_settings_from_the_centre_and_the
         np.testing.assert_allclose(found[position, : len(word.choices)], weights[: len(word.choices)], rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [HotFlip, HullAttack])
+def test_a_frozen_column_has_no_part_in_the_hull(tokenizer: Any, kind: Any) -> None:
+    """What is found for the other column is what would be found if the frozen one had no substitutes."""
+    from unshaken.attacks.questions import Inspection
+    from unshaken.attacks.spaces import Spaces
+
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    example = Example(id="0", texts=("good plot", "a bad film"), label=1)
+
+    def seen(substitutions: Dictionary, frozen: tuple[int, ...]) -> Any:
+        attack = kind(substitutions=substitutions)
+        (space,) = Spaces(attack, victim, frozen, None).of([example])
+        return attack.inspect(victim, [Inspection(space, space.clean, 1)])[0]
+
+    second = Dictionary(entries={word: WORD_LIST.entries[word] for word in ("bad", "film")})
+    np.testing.assert_array_equal(seen(WORD_LIST, (0,)), seen(second, ()))
+
+
 def test_words_are_put_in_by_the_lead_of_their_heaviest_substitute() -> None:
     from unshaken.attacks.white_box import _heaviest
 

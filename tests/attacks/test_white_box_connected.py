@@ -34,20 +34,20 @@ def gentle_bert(tokenizer: Any) -> Any:
     return model
 
 
-def promises(model: Any, tokenizer: Any) -> np.ndarray:
+def promises(model: Any, tokenizer: Any, attack: Any) -> np.ndarray:
     victim = Victim.from_model(model, tokenizer)
     (example,) = labelled(victim, [TEXT])
-    attack = HotFlip(substitutions=WORD_LIST)
     (space,) = Spaces(attack, victim, (), None).of([example])
     (seen,) = attack.inspect(victim, [Inspection(space, space.clean, 1)])
     return seen[np.isfinite(seen) & (seen != 0)]
 
 
-def test_hotflip_climbs_the_solution_whatever_the_model_was_trained_with(tokenizer: Any) -> None:
+@pytest.mark.parametrize("kind", [HotFlip, HullAttack])
+def test_attacks_climb_the_solution_whatever_the_model_was_trained_with(tokenizer: Any, kind: Any) -> None:
     solver = Anderson(steps=60, tolerance=1e-10)
     blind = connect(gentle_bert(tokenizer), Connection(form="layer", solver=solver, gradient=Phantom()))
     exact = connect(gentle_bert(tokenizer), Connection(form="layer", solver=solver, gradient=Implicit(solver=solver)))
-    ours, truth = promises(blind, tokenizer), promises(exact, tokenizer)
+    ours, truth = (promises(model, tokenizer, kind(substitutions=WORD_LIST)) for model in (blind, exact))
     assert len(ours) == len(truth) > 5
     assert np.corrcoef(ours, truth)[0, 1] > 0.7
 

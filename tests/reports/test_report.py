@@ -251,6 +251,21 @@ def test_methods_are_compared_where_both_are_known() -> None:
     assert found.difference == pytest.approx((0 / 3 + 1 / 4) / 2)
 
 
+def test_models_are_compared_example_by_example_where_both_are_known() -> None:
+    plain = made_evaluation(run("!xooox"), model="plain", total=6)
+    hard = made_evaluation(run("oo!oxx"), model="hard", total=6)
+    found = Report(evaluations=(plain, hard)).comparisons[1]
+    assert (found.total, found.only_reference, found.only_model, found.difference) == (4, 1, 1, 0)
+
+
+def test_merge_keeps_runs_of_one_attack_with_other_settings(report: Report) -> None:
+    first = report.evaluations[0]
+    attack = first.attacks[0]
+    other = replace(attack, settings={**attack.settings, "seed": 99})
+    joined = merge([Report(evaluations=(replace(first, attacks=runs),)) for runs in ((attack,), (other,), (attack,))])
+    assert joined.evaluations[0].attacks == (attack, other)
+
+
 def test_an_attack_that_failed_to_run_hides_no_break_and_leaves_its_examples_standing() -> None:
     found = made_evaluation(run("x!o!-", "pwws"), run("!xo!-", "genetic"), wrong=(4,), total=5)
     assert found.held("pwws") == {"id0": False, "id2": True, "id4": False}
