@@ -235,6 +235,18 @@ def test_reading_twice_changes_nothing(text: str) -> None:
     assert parse("all", KNOWN)(text) == once
 
 
+def test_what_a_later_reader_lays_open_is_read_by_those_before_it() -> None:
+    assert parse("spelling,unicode", KNOWN)("a m\u043eive") == "a movie"
+
+
+def test_readers_of_other_words_counts_or_order_are_told_apart() -> None:
+    """Answers that are kept go by it."""
+    words = ({"movie": 1}, {"movie": 2}, {"story": 1})
+    prints = {parse(spec, KnownWords(own)).fingerprint for spec in ("spelling,leet", "leet,spelling") for own in words}
+    assert len(prints) == 6
+    assert parse("spelling,leet", KnownWords({"movie": 1})).fingerprint in prints
+
+
 def test_clean_training_text_is_read_as_it_is() -> None:
     assert ALL(TEXT) == TEXT
 
