@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from unshaken.attacks import ATTACKS
+from unshaken.cli.known import KNOWN, require_known
+from unshaken.connections import CONNECTIONS
+from unshaken.defences import DEFENCES
+from unshaken.readers import READERS
+
 
 @pytest.fixture
 def reviews(tmp_path, write_rows):
@@ -235,6 +241,59 @@ def test_results_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, comm
     told = refused_without_torch(*command.split(), "--out", "out", cwd=here)
     assert "is of an earlier run; go on with --resume, or name another --out" in told
     assert [path for path in (here / "out").rglob("*") if path.is_file()] == [here / kept]
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("train reviews.csv --defence swop:variants=2", "unknown defence 'swop'; did you mean 'swap'?"),
+        ("train reviews.csv --defence ascc+ptvd", "unknown defence 'ptvd'; did you mean 'ptwd'?"),
+        ("train reviews.csv --connection im-brt", "unknown connection 'im-brt'; did you mean 'im-bert'?"),
+        ("train reviews.csv --reader unicode,speling", "unknown reader 'speling'; did you mean 'spelling'?"),
+        ("train reviews.csv --select-by genetics:population=4", "unknown attack 'genetics'; did you mean 'genetic'?"),
+        ("train rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
+        ("attack MODEL reviews.csv --attack pwws,genetics:population=4,generations=2", "did you mean 'genetic'?"),
+        ("attack MODEL rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
+        ("evaluate MODEL reviews.csv --attack pwsw", "unknown attack 'pwsw'; did you mean 'pwws'?"),
+        ("evaluate MODEL rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
+        ("scan MODEL reviews.csv --reader lete", "unknown reader 'lete'; did you mean 'leet'?"),
+        ("scan MODEL rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
+    ],
+)
+def test_a_misspelt_name_is_told_before_torch_is_loaded(reviews, command, answer):
+    here = reviews.parent
+    (here / "MODEL").mkdir()
+    (here / "MODEL/config.json").write_text("{}")
+    before = sorted(here.rglob("*"))
+    assert answer in refused_without_torch(*command.split(), cwd=here)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_the_names_that_are_checked_early_are_those_of_the_registries():
+    registries = {
+        "attack": ATTACKS,
+        "connection": [*CONNECTIONS, "none"],
+        "defence": DEFENCES,
+        "reader": [*READERS, "all"],
+    }
+    assert {kind: set(names) for kind, names in KNOWN.items()} == {kind: set(it) for kind, it in registries.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("attack", "PWWS,genetic:population=20,generations=10,rate=1e+5"),
+        ("attack", "transfer:source=MODEL,attack=genetic:population=4"),
+        ("attack", "mine:MyAttack:steps=3"),
+        ("connection", "runge-kutta:order=4,step=0.5"),
+        ("defence", "ascc:beta=1e+5+ptwd"),
+        ("defence", "rift_fast"),
+        ("reader", "unicode, spelling:doubt=20,least=3+leet"),
+        ("reader", None),
+    ],
+)
+def test_what_is_spelt_rightly_passes_the_early_check(kind, spec):
+    require_known(kind, spec)
 
 
 def refused_without_torch(*words: str, cwd: Path) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from unshaken.cli import measuring, options
 from unshaken.cli.evaluate import parse_attacks
+from unshaken.cli.known import require_known, require_tasks
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -79,6 +80,10 @@ def attack(
         options.refuse("--engine ray asks the model itself; leave it out", vote=vote or None)
     else:
         options.refuse("it is for --engine ray; leave it out", actors=actors)
+    for spec in attack or ():
+        require_known("attack", spec)
+    if engine == "here":
+        require_tasks(task)
     if engine == "here" and not dry_run:
         options.require_room(out, resume=resume, block=block)
     from dataclasses import replace

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import measuring, options
+from unshaken.cli.known import require_known, require_tasks
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ def evaluate(
     if dry_run and certify:
         raise UnshakenError("--dry-run measures answers and attacks, no certificates; leave out --certify")
     options.require_vote(vote, vote_rate, vote_substitutions)
+    for spec in attack or ():
+        require_known("attack", spec)
+    require_tasks(task)
     if dry_run:
         options.refuse("--dry-run estimates the whole run; leave one out", resume=resume)
     else:

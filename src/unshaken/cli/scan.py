@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import options
+from unshaken.cli.known import require_known, require_tasks
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -78,11 +79,15 @@ def scan(
         options.refuse("--family leaves out masked-lm; add it", masked_lm=masked_lm)
         if "synonyms" not in chosen:
             options.refuse("it is for synonyms and masked-lm, which --family leaves out", similarity=similarity)
+    require_known("reader", reader)
+    require_tasks(task)
     from unshaken.cli.data import load_sets
     from unshaken.console import Console
+    from unshaken.scanning import families
     from unshaken.scanning import scan as run
     from unshaken.victims import Victim
 
+    families(chosen, masked_lm=masked_lm)  # a slip is told before a model is loaded
     names = tuple(name.strip() for name in labels.split(",")) if labels else ()
     given: dict[str, Any] = {"label_names": names} if names else {}
     if is_address:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from unshaken.cli import options
+from unshaken.cli.known import require_known
 from unshaken.errors import UnshakenError
 
 
@@ -112,6 +113,8 @@ def train(
     options.require_files(",".join(str(path) for path in (validation, test) if path is not None))
     if not resume:
         _require_no_checkpoints(out)
+    for kind, name in (("defence", defence), ("connection", connection), ("reader", reader), ("attack", select_by)):
+        require_known(kind, name)
     if bf16 and fp16:
         raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
     from unshaken.tasks import leakage, load_task, save_examples
