@@ -258,6 +258,13 @@ def test_synonyms_share_the_code_of_the_most_frequent() -> None:
     assert all(read.codes[code] == code for code in read.codes.values())
 
 
+def test_a_word_between_two_clusters_joins_the_first_and_brings_its_other_neighbours() -> None:
+    """Algorithm 1: who has a code keeps it."""
+    near = Dictionary(entries={"good": ["fine"], "film": ["movie"], "cut": ["fine", "movie", "trim"]})
+    codes = Synonyms.of(near, KnownWords({"good": 9, "film": 8, "cut": 1})).codes
+    assert codes == {"good": "good", "fine": "good", "film": "film", "movie": "film", "cut": "good", "trim": "good"}
+
+
 def test_synonyms_are_named_with_the_sets_that_they_join() -> None:
     films = Dictionary(entries={"film": ["movie"], "movie": ["film"]})
     dogs = Dictionary(entries={"dog": ["hound"], "hound": ["dog"]})
