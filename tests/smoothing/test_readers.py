@@ -297,6 +297,11 @@ def test_unmended_is_all_of_a_source_that_the_reader_does_not_read_as_the_word()
     assert len({left.fingerprint, few.fingerprint, Unmended(Typos(), parse("unicode", known)).fingerprint}) == 3
 
 
+def test_unmended_knows_that_the_word_itself_is_mended() -> None:
+    source = Dictionary(entries={"moive": ["movie", "story", "movvie"]})
+    assert Unmended(source, ALL).candidates(["moive"], 0) == ["story"]
+
+
 def test_an_attack_that_knows_the_reader_breaks_what_one_that_does_not_cannot() -> None:
     """Every try of the one reaches the model; of the other, those that the reader mends do not."""
     known = KnownWords.of(["a form that comes from a farm", "from", "from"])
