@@ -46,7 +46,7 @@ from unshaken_experiments import (
 )
 from unshaken_experiments.inputs import attack_of, parse_parts, plain, substitutions_of, training_rows
 from unshaken_experiments.recipe import Claim
-from unshaken_experiments.runs import OUT_OF_MEMORY, make_settings
+from unshaken_experiments.runs import OUT_OF_MEMORY, Run, make_settings
 from unshaken_experiments.table import Cell, _shares, judge, star_counts, starred
 
 
@@ -204,16 +204,15 @@ def test_runs_are_measured_and_kept(finished: tuple[Workspace, list[Outcome]]) -
         )
 
 
-def test_an_attack_on_calibrated_scores_is_kept_beside_the_other(world: Path, tmp_path: Path) -> None:
-    workspace = Workspace(
-        encoders={"tiny": str(world / "encoder")},
-        data=world / "data",
-        out=tmp_path,
-        checkpoints=False,
-        keep_models=True,
-    )
+def one_kept_training(world: Path, out: Path) -> tuple[Workspace, Run]:
+    encoders = {"tiny": str(world / "encoder")}
+    workspace = Workspace(encoders=encoders, data=world / "data", out=out, checkpoints=False, keep_models=True)
     jobs = plan([load_recipe(world / "small.toml")], "tiny")
-    run = next(job.run for job in jobs if job.run.settings.connection == "none")
+    return workspace, next(job.run for job in jobs if job.run.settings.connection == "none")
+
+
+def test_an_attack_on_calibrated_scores_is_kept_beside_the_other(world: Path, tmp_path: Path) -> None:
+    workspace, run = one_kept_training(world, tmp_path)
     outcome = execute(run, [Measure(attack="pwws", examples=6, calibrated=each) for each in (False, True)], workspace)
     assert outcome.error is None
     as_it_is, at_temperature = (outcome.measured[f"sst2 pwws {word}n=6"] for word in ("", "calibrated "))
@@ -228,15 +227,7 @@ def test_an_attack_on_calibrated_scores_is_kept_beside_the_other(world: Path, tm
 
 
 def test_votes_and_proofs_are_kept_by_example(world: Path, tmp_path: Path) -> None:
-    workspace = Workspace(
-        encoders={"tiny": str(world / "encoder")},
-        data=world / "data",
-        out=tmp_path,
-        checkpoints=False,
-        keep_models=True,
-    )
-    jobs = plan([load_recipe(world / "small.toml")], "tiny")
-    run = next(job.run for job in jobs if job.run.settings.connection == "none")
+    workspace, run = one_kept_training(world, tmp_path)
     safer = "safer:samples=40,guesses=10,alpha=0.3"
     measures = [
         Measure(vote=3, examples=6),
