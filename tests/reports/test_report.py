@@ -14,7 +14,7 @@ from rich.console import Console
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import Evaluation
-from unshaken.evaluation.statistics import over_seeds_and_examples
+from unshaken.evaluation.statistics import holm, over_seeds_and_examples
 from unshaken.proportion import Proportion
 from unshaken.reports import SCHEMA_VERSION, Report, merge
 from unshaken.reports.headline import headline
@@ -69,6 +69,19 @@ def test_comparisons_are_paired_on_shared_examples(report: Report) -> None:
     # Four of four differing examples: exact p is 2 * 0.5**4, mid-p half of it.
     assert pwws.p_value == pytest.approx(0.5**4)
     assert pwws.p_adjusted >= pwws.p_value
+
+
+def test_every_model_is_compared_and_corrected_for_how_many_there_are() -> None:
+    marks = {"plain": "x" * 10, "hard": "o" * 8 + "x" * 2, "harder": "o" * 6 + "x" * 4, "hardest": "o" * 10}
+    found = Report(evaluations=tuple(made_evaluation(run(held), model=name) for name, held in marks.items()))
+    attacked = [item for item in found.comparisons if item.condition == "pwws"]
+    assert [(item.reference, item.model) for item in attacked] == [("plain-0", f"{name}-0") for name in list(marks)[1:]]
+    # McNemar's mid-p where one side alone is right k times: half of the chance of k heads in k throws, times two.
+    assert [item.p_value for item in attacked] == pytest.approx([0.5**8, 0.5**6, 0.5**10])
+    p_values = {str(number): item.p_value for number, item in enumerate(found.comparisons)}
+    assert [item.p_adjusted for item in found.comparisons] == pytest.approx(list(holm(p_values).values()))
+    least, tests = min(p_values.values()), len(p_values)
+    assert min(item.p_adjusted for item in found.comparisons) == pytest.approx(tests * least)
 
 
 def test_attacks_with_other_settings_are_not_compared(report: Report) -> None:
