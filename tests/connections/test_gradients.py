@@ -106,6 +106,15 @@ def test_word_gradients_are_those_of_the_solution_in_every_mode(mode):
     torch.testing.assert_close(found[1], found[0])
 
 
+def test_word_gradients_keep_a_backward_solver_that_was_chosen():
+    chosen = Connection(form="layer", gradient=Implicit(solver=FixedPoint(steps=1)))
+    model = connect(gentle("bert").double(), chosen)
+    ours = at_embeddings(model, tokens(), for_words=True)
+    torch.testing.assert_close(ours, at_embeddings(model, tokens(), for_words=False))
+    default = connect(gentle("bert").double(), Connection(form="layer"))
+    assert not torch.allclose(ours, at_embeddings(default, tokens(), for_words=True), rtol=1e-3)
+
+
 def test_one_phantom_step_does_not_see_the_words_and_word_gradients_do():
     """Why `Implicit` is the default: z = h + layer(z*) has the identity for its derivative in h."""
     model, batch = connect(tiny("bert"), Connection(form="layer", gradient=Phantom())), tokens()

@@ -193,6 +193,15 @@ def test_an_iterate_ten_times_as_large_as_the_start_is_an_explosion(size, explod
     assert float(solution.z) == pytest.approx(1 if exploded else -size)
 
 
+@pytest.mark.parametrize("reduction", ["sum", "token-mean", "mean"])
+def test_a_polyak_step_halves_the_way_whatever_share_of_the_square_is_descended(reduction):
+    """Of z = a z + b the square is descended to zero by half of the way, by Polyak's rate of any multiple of it."""
+    a, b = 0.4, torch.arange(6.0, dtype=torch.float64).reshape(1, 2, 3)
+    start, solution = torch.full_like(b, 7.0), b / (1 - a)
+    solver = GradientDescent(steps=1, rate=1e6, reduction=reduction, safeguard="polyak")
+    torch.testing.assert_close(solver(lambda z: a * z + b, start).z, (start + solution) / 2)
+
+
 def test_polyak_steps_are_their_formula_and_do_not_run_away():
     """rate_t = min(rate, ||r||^2 / ||gradient||^2), an example at a time; a short rate stays as it is."""
     torch.manual_seed(0)
