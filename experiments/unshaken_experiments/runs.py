@@ -134,6 +134,8 @@ class Measure:
     def __post_init__(self) -> None:
         if self.certificate is not None and (self.attack is not None or self.vote):
             raise UnshakenError("a certificate proves by itself; leave attack and vote out of its measure")
+        if self.vote and self.detector:
+            raise UnshakenError("a detector flags what its own vote doubts; leave vote out of its measure")
         if self.radius is not None and self.certificate is None:
             raise UnshakenError("a radius is that of a certificate; give its measure one")
         if (self.calibrated or self.detector) and self.attack is None:

@@ -6,7 +6,9 @@ import json
 import re
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+Row = TypeVar("Row", bound=Sequence[str])  # one text, or two of a pair
 
 # Characters a token that are tried first, and how much more where they gave too few tokens.
 FIRST, MORE = 16, 4
@@ -25,14 +27,17 @@ _NORMALIZERS = {
 _KNOWN: weakref.WeakKeyDictionary[Any, tuple[int, bool]] = weakref.WeakKeyDictionary()
 
 
+def as_read(texts: Sequence[Row], reader: Any) -> Sequence[Row]:
+    """Texts as a reader leaves them to the tokenizer; as they are written where there is none."""
+    return texts if reader is None else [reader.texts(row) for row in texts]
+
+
 def tokenised(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int, reader: Any = None, **how: Any) -> Any:
     """Texts, or pairs, as the tokenizer writes `max_length` tokens of them at most, after a reader if there is one.
 
     `how` are options of the tokenizer.
     """
-    if reader is not None:
-        texts = [reader.texts(row) for row in texts]
-    columns = cut_columns(tokenizer, texts, max_length)
+    columns = cut_columns(tokenizer, as_read(texts, reader), max_length)
     return tokenizer(*columns, truncation=True, max_length=max_length, **how)
 
 

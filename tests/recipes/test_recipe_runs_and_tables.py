@@ -262,7 +262,8 @@ def test_votes_and_proofs_are_kept_by_example(world: Path, tmp_path: Path) -> No
 
 
 def test_measures_that_contradict_themselves_are_refused() -> None:
-    for wrong in ({"certificate": "safer", "attack": "pwws"}, {"certificate": "safer", "vote": 8}, {"radius": 2}):
+    both = {"attack": "pwws", "vote": 8, "detector": 8}
+    for wrong in ({"certificate": "safer", "attack": "pwws"}, {"certificate": "safer", "vote": 8}, {"radius": 2}, both):
         with pytest.raises(UnshakenError, match="its measure"):
             Measure(**wrong)
 

@@ -12,6 +12,7 @@ from unshaken.attacks.space import Space
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.words import Words, match_case, segment, visible_positions
+from unshaken.truncation import as_read
 from unshaken.victims.base import Texts, Victim
 from unshaken.victims.hugging_face import ModelVictim
 from unshaken.wordings import TokenAssembler
@@ -103,7 +104,7 @@ class Spaces:
             limit = self.victim.max_length
             cut: Sequence[int] = range(len(texts))
             if self.assembler and self.assembler.usable:
-                encodings = self.assembler.whole(self.assembler.read(texts))
+                encodings = self.assembler.whole(as_read(texts, self.victim.reader))
                 cut = [row for row, whole in enumerate(encodings) if len(whole) > limit]
             tokenizer = self.assembler.tokenizer if self.assembler else self.victim.tokenizer
             with self.victim.tokenizing:

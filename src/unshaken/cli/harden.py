@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from unshaken.cli import options
-from unshaken.errors import UnshakenError
 
 
 def harden(
@@ -50,8 +49,7 @@ def harden(
 
     for folder in (out, out / ATTACKS):
         options.require_room(folder, resume=resume)
-    if not resume and any(out.glob("*/checkpoints/checkpoint-*")):
-        raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
+    options.require_no_checkpoints(out, "*/checkpoints", resume=resume)
     sets = parse_substitutions(substitutions)
     split = split_seed(file, seed)
     loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)

@@ -92,6 +92,12 @@ def require_room(out: Path, *, resume: bool, block: int | None = None) -> None:
         raise UnshakenError(f"{kept} is of an earlier run; go on with --resume, or name another --out")
 
 
+def require_no_checkpoints(out: Path, place: str = "checkpoints", *, resume: bool) -> None:
+    """Refuse a folder that holds checkpoints, before data and models are loaded."""
+    if not resume and any(out.glob(f"{place}/checkpoint-*")):
+        raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
+
+
 def refuse(why: str, **given: object) -> None:
     """Refuse options that a command would take and not use; `given` has None or False for those not typed."""
     named = [f"--{key.replace('_', '-')}" for key, value in given.items() if value is not None and value is not False]

@@ -111,8 +111,7 @@ def train(
     hops = hops or 1
     task = options.one_task(data_or_task, task, "train")
     options.require_files(",".join(str(path) for path in (validation, test) if path is not None))
-    if not resume:
-        _require_no_checkpoints(out)
+    options.require_no_checkpoints(out, resume=resume)
     for kind, name in (("defence", defence), ("connection", connection), ("reader", reader), ("attack", select_by)):
         require_known(kind, name)
     if bf16 and fp16:
@@ -228,11 +227,6 @@ def train(
             _report(run.folder, run.record, held_out, max_length, out, console)
 
 
-def _require_no_checkpoints(out: Path) -> None:
-    if any((out / "checkpoints").glob("checkpoint-*")):
-        raise UnshakenError(f"{out} holds checkpoints of an earlier run; go on with --resume, or name another --out")
-
-
 def _require_one_gpu(cpu: bool) -> None:
     """Graphs are CUDA's; the trainer would run without them elsewhere, and nobody would know."""
     import torch
@@ -254,12 +248,12 @@ def _numbers(seeds: str) -> list[int]:
         raise UnshakenError(f"--seeds is {seeds!r}; it is whole numbers with commas, such as 0,1,2") from None
 
 
-def _train_each(seeds: list[int], options: dict[str, Any], out: Path) -> None:
+def _train_each(seeds: list[int], given: dict[str, Any], out: Path) -> None:
     """One training run per seed, and their results as one report."""
-    for number in seeds if not options["resume"] else ():  # or the last would be refused after hours of the first
-        _require_no_checkpoints(out / f"seed-{number}")
+    for number in seeds:  # all of them, or the last would be refused after hours of the first
+        options.require_no_checkpoints(out / f"seed-{number}", resume=given["resume"])
     for number in seeds:
-        train(**{**options, "seeds": None, "seed": number, "out": out / f"seed-{number}"})
+        train(**{**given, "seeds": None, "seed": number, "out": out / f"seed-{number}"})
     from unshaken.console import Console
     from unshaken.evaluation import Report, merge
 

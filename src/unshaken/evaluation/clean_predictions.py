@@ -16,7 +16,7 @@ from unshaken.examples import Example, Examples
 from unshaken.files import flock, parse_checked, with_check, writing
 from unshaken.processes import Shard
 from unshaken.schema import decode
-from unshaken.truncation import cut_columns
+from unshaken.truncation import as_read, cut_columns
 from unshaken.victims.base import Victim
 
 
@@ -40,8 +40,7 @@ def truncated(victim: Victim, examples: Examples) -> list[bool] | None:
     tokenizer = getattr(victim, "tokenizer", None)
     if tokenizer is None or not victim.max_length:
         return None
-    reader = getattr(victim, "reader", None)
-    texts = examples.texts if reader is None else [reader.texts(row) for row in examples.texts]
+    texts = as_read(examples.texts, getattr(victim, "reader", None))
     columns = cut_columns(tokenizer, texts, victim.max_length)  # what is too long stays so
     lengths = tokenizer(*columns, truncation=False, verbose=False, return_attention_mask=False)["input_ids"]
     return [len(ids) > victim.max_length for ids in lengths]

@@ -12,7 +12,7 @@ from typing import Any, overload
 import regex  # type: ignore[import-untyped]  # the standard library's re knows neither marks nor emoji
 
 from unshaken.errors import UnshakenError
-from unshaken.truncation import tokenised
+from unshaken.truncation import as_read, tokenised
 
 # The first alternative that matches wins; matches without a group are passed over, they are not words.
 _PIECES = regex.compile(
@@ -166,7 +166,7 @@ def visible_positions(
             f"{type(tokenizer).__name__} is a slow tokenizer and does not say which words it truncates; "
             "load a fast one with AutoTokenizer.from_pretrained"
         )
-    read = texts if reader is None else [reader.texts(row) for row in texts]
+    read = as_read(texts, reader)
     encodings = tokenised(tokenizer, read, max_length).encodings
     return [
         tuple(

@@ -20,7 +20,7 @@ from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
 from unshaken.readers import Readers
 from unshaken.readers import load as load_reader
-from unshaken.truncation import tokenised
+from unshaken.truncation import as_read, tokenised
 from unshaken.victims.alone import Alone
 from unshaken.victims.bare_encoder import BareEncoder, same_answers
 from unshaken.victims.base import Close, Texts, Victim, checked, log_softmax, require_classes
@@ -140,8 +140,7 @@ class ModelVictim(Victim):
 
     def encode(self, texts: Sequence[Texts]) -> Rows:
         """Read, tokenise and truncate whole texts, or pairs."""
-        if self.reader is not None:
-            texts = [self.reader.texts(row) for row in texts]
+        texts = as_read(texts, self.reader)  # outside of the lock: it may take long
         with self.tokenizing:
             encoded = tokenised(self.tokenizer, texts, self.max_length)
         return Rows.from_lists(encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None)

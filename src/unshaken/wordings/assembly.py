@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unshaken.truncation import cut_columns
+from unshaken.truncation import as_read, cut_columns
 from unshaken.wordings.choices import PROBE, Array, Wordings
 from unshaken.wordings.cuts import AddedTokens, Column, PartReader, cut, family_of, read
 from unshaken.wordings.pool import PiecePool
@@ -91,7 +91,7 @@ class TokenAssembler:
         if not self.usable:
             return [None] * len(examples)
         made = [self._cut(example) for example in examples]
-        found = self._recipes(made, self.read([example.texts for example in examples]))
+        found = self._recipes(made, as_read([example.texts for example in examples], self.reader))
         if self._family == "blanks":
             wrong = {number for number, recipe in enumerate(found) if recipe is None}
             for number in self._wrong_when_changed(examples, made, wrong):
@@ -140,10 +140,6 @@ class TokenAssembler:
             columns.append(found)
         return columns or None
 
-    def read(self, texts: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-        """Texts as the reader leaves them to the tokenizer."""
-        return texts if self.reader is None else [self.reader.texts(row) for row in texts]
-
     def table(self, recipes: Sequence[Recipe | None], device: torch.device | str = "cpu") -> TokenTable:
         """The recipes as one table; those that there are not have no tokens in it."""
         assert self._template is not None
@@ -174,7 +170,7 @@ class TokenAssembler:
             for row, example in enumerate(examples[number] for number in owner)
             if not known[owner[row]]
         ]
-        columns = cut_columns(self.tokenizer, self.read([texts for _, texts in others]), self.max_length)
+        columns = cut_columns(self.tokenizer, as_read([texts for _, texts in others], self.reader), self.max_length)
         whole = self.tokenizer(*columns, truncation=True, max_length=self.max_length) if others else {"input_ids": []}
         made = table.batch(torch.from_numpy(owner), torch.from_numpy(padded[:, : table.places]))
         missing = max([0, *(len(ids) - made[0].shape[1] for ids in whole["input_ids"])])
@@ -216,7 +212,7 @@ class TokenAssembler:
         texts = [examples[number].write(np.full(len(examples[number]), choice)) for number, _, choice in tried]
         return {
             number
-            for (number, columns, choice), encoding in zip(tried, self.whole(self.read(texts)), strict=True)
+            for (number, columns, choice), encoding in zip(tried, self.whole(as_read(texts, self.reader)), strict=True)
             if self._joined(columns, choice) != encoding.ids
         }
 
