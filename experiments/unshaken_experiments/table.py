@@ -469,7 +469,8 @@ def _shown(cell: Cell, encoders: Sequence[str], seeds: int | None, own: str | No
     parts = []
     if cell.ours is None:
         why = cell.why or "not run"
-        told = why if why in ("not run", DRAWN) else f"not run: {escape_markdown(why)}"
+        state = "not known" if why == UNKNOWN_MODEL else "not run"
+        told = why if why in ("not run", DRAWN) else f"{state}: {escape_markdown(why)}"
         parts.append("failed" if cell.failed and not cell.undecided else told)
     else:
         star = "\\*" if cell.significant else ""

@@ -67,7 +67,7 @@ def absent(table: Table, method: str, column: str) -> str:
         return "not run"
     whole = [seed for seed in table.seeds if all(seed in table.marks(method, part) for part in parts)]
     if "worst_of" in table.columns[column] and whole and not any(table.is_one_model(method, parts, n) for n in whole):
-        return "not run: the records do not say that one model answered all of them"
+        return "not known: the records do not say that one model answered all of them"
     return "not run: not all of its columns were run"
 
 

@@ -558,9 +558,11 @@ def test_a_worst_case_is_one_of_one_model() -> None:
     found = {(cell.method, cell.column): cell for cell in cells(recipe, outcomes, "e", seeds=[0, 1, 2])}
     assert found["plain", "PWWS"].seeds == (0, 1, 2)
     assert found["plain", "Both"].seeds == (0,)
-    later = {(cell.method, cell.column): cell for cell in cells(recipe, outcomes, "e", seeds=[1, 2])}
+    again = cells(recipe, outcomes, "e", seeds=[1, 2])
+    later = {(cell.method, cell.column): cell for cell in again}
     assert later["plain", "Both"].why == "the records do not say that one model answered all of them"
     assert later["swap", "Both"].why == "not all of its columns were run"
+    assert "| not known: the records do not say" in markdown(recipe, again, 2, "e")
 
 
 def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
