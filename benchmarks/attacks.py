@@ -263,13 +263,17 @@ def precision(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
         for name in arguments.attack:
             attack = engine_speed.ATTACKS[name](substitutions=words)
             full, fast = (best_of(attack, one, examples, arguments.in_flight) for one in (victim, half))
-            pairs = list(zip(full[1], fast[1], strict=True))
+            pairs, both = list(zip(full[1], fast[1], strict=True)), (full[1], fast[1])
             yield {
                 "attack": name,
                 "examples": len(examples),
-                "accuracy_under_attack": [results.accuracy_under_attack for _, results in (full, fast)],
+                "accuracy_under_attack": [results.accuracy_under_attack for results in both],
+                "survived": ["".join(str(int(row.outcome == "failure")) for row in results) for results in both],
                 "outcomes_that_differ": sum(one.outcome != other.outcome for one, other in pairs),
-                "queries": [sum(row.queries for row in results) for _, results in (full, fast)],
+                "skipped": [results.tally("skipped") for results in both],
+                "unconfirmed": [results.unconfirmed for results in both],
+                "queries": [sum(row.queries for row in results) for results in both],
+                "rows": [sum(row.rows for row in results) for results in both],
                 "seconds": [full[0], fast[0]],
                 "speed_up": full[0] / fast[0],
             }
