@@ -62,6 +62,8 @@ CASES = {
         ("Борис смотрит хорошее кино", "Борис смотрит хорошее кино"),
         ("naïve café", "naïve café"),
         ("👩\u200d👧 ❤\ufe0f", "👩\u200d👧 ❤\ufe0f"),
+        ("👩🏻\u200d👧 ✌🏻\ufe0f", "👩🏻\u200d👧 ✌🏻\ufe0f"),
+        ("👍🏻\U000e0067\u115f", "👍🏻"),  # a letter that is not seen hides the tag before it
         ("हिन्दी में", "हिन्दी में"),
     ],
     Spelling(known=KNOWN): [
@@ -82,6 +84,8 @@ CASES = {
         ("the wonde rful story", "the wonderful story"),
         ("a good story", "a good story"),
         ("U.S.A. e.g. I a m", "U.S.A. e.g. I a m"),
+        ("g.o.o.d.f r e e " * 20, "good free " * 20),  # the gaps change beside a letter
+        ("q-f-r-e-e-x y*m*o*v*i*e q.f.r.e.e", "q free x y movie q free"),
     ],
 }
 
@@ -200,6 +204,7 @@ def test_a_possessive_is_not_a_plural() -> None:
     assert read("the film's end, the movie’s plot") == "the film's end, the movie’s plot"
     assert read("the moive's end") == "the movie's end"
     assert read(read("the moive's end")) == "the movie's end"
+    assert read("the MOIVE'S end, İİ's") == "the MOVIE'S end, İİ's"  # a letter that is two in lower case
 
 
 @pytest.mark.parametrize("kind", KINDS)

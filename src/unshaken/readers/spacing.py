@@ -53,7 +53,7 @@ class Spacing(Reader):
     _edges: dict[Forms, _Edges] = field(default_factory=dict, repr=False, compare=False, init=False)
 
     def __call__(self, text: str) -> str:
-        text = _SPELT.sub(self._join, text)
+        text = self._spelt_joined(text)
         if self._no_half(text):
             return text
         at = 0
@@ -67,8 +67,14 @@ class Spacing(Reader):
                 at = found.start(2)
         return text
 
-    def _join(self, found: re.Match[str]) -> str:
-        return self._put_together(found[0].split(found[1]), found[1])
+    def _spelt_joined(self, text: str) -> str:
+        parts, end = [], 0
+        while (found := _SPELT.search(text, end)) is not None:
+            joined = self._put_together(found[0].split(found[1]), found[1])
+            alone = joined[-2] in (found[1], " ")  # the last letter may begin what other gaps spell: g.o.o.d.f r e e
+            parts += [text[end : found.start()], joined[:-1] if alone else joined]
+            end = found.end() - alone
+        return "".join([*parts, text[end:]])
 
     def _put_together(self, letters: list[str], gap: str) -> str:
         """The longest known word among them joined, and what stands beside it likewise."""

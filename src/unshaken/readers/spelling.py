@@ -16,7 +16,7 @@ from unshaken.substitutions.words import match_case
 
 # A special token, such as an attack's probe, is matched whole and stays: [UNK], <mask>, </s>.
 _WORD = re.compile(r"\[[A-Z]+\]|</?[a-z]+>|[^\W\d_]+(?:['’\-‐‑][^\W\d_]+)*")
-_POSSESSIVE = re.compile(r"(?<=\w)['’]s$")
+_POSSESSIVE = re.compile(r"(?<=\w)['’][sS]$")
 _HYPHEN = re.compile(r"([\-‐‑])")
 # How often people make each error, by and large: a letter has about five neighbouring keys to slip to.
 LIKELY = {"swap": 1.0, "drop": 1.0, "repeat": 1.0, "key": 0.2, None: 0.001}
@@ -78,7 +78,7 @@ class Spelling(Reader):
             return written
         if word not in self.known and _HYPHEN.search(word):
             return "".join(part if _HYPHEN.match(part) else self._mended(part) for part in _HYPHEN.split(written))
-        if word not in self.known and (own := _POSSESSIVE.search(word)):  # "film's" is no "films"
+        if word not in self.known and (own := _POSSESSIVE.search(written)):  # "film's" is no "films"
             return self._mended(written[: own.start()]) + written[own.start() :]
         seen = {word}
         while (better := self._meant(word)) not in seen:  # what is meant may itself be in doubt

@@ -20,7 +20,8 @@ _PLAIN = {ord(other): letter for letter, others in LOOKALIKES.items() for other 
 # theirs.
 _TAG = r"[\U000e0020-\U000e007f]"
 _UNSEEN = regex.compile(
-    rf"(?<=\p{{Extended_Pictographic}}{_TAG}*|\p{{Emoji_Modifier}})(?:[\u200d\ufe0f]|{_TAG})(*SKIP)(*FAIL)"
+    rf"(?<=\p{{Extended_Pictographic}}{_TAG}*)(?:[\u200d\ufe0f]|{_TAG})(*SKIP)(*FAIL)"
+    r"|(?<=\p{Emoji_Modifier})[\u200d\ufe0f](*SKIP)(*FAIL)"
     r"|[\p{Cf}\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 # Tag characters repeat ASCII unseen. Language models read words of them, so those are read; inside of words they go.
