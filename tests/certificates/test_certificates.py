@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 from victims import WORD_LIST, bag_of_words, bag_victim
 
 from unshaken.attacks import Victim
-from unshaken.certificates import ALL_WORDS, CERTIFICATES, Certificate, Deletion, RanMask, Safer, lower_bound
+from unshaken.certificates import (
+    ALL_WORDS,
+    CERTIFICATES,
+    Certificate,
+    Certified,
+    CertifiedText,
+    Deletion,
+    RanMask,
+    Safer,
+    find_certificate,
+    lower_bound,
+)
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions import Dictionary, Typos, match_case, segment
@@ -232,9 +243,53 @@ def test_no_allowed_swaps_move_a_certified_majority(table: Dictionary, size: int
             assert (reworded_share(certificate, other) > 0.5) == wins, (text, other)
 
 
+def draws(certificate: Safer, text: str) -> dict[str, float]:
+    """The chance of each rewording."""
+    words = segment(text)
+    forms = [certificate.forms(word) for word in words]
+    texts = [words.replace(dict(enumerate(own)), carry_case=False) for own in itertools.product(*forms)]
+    return dict.fromkeys(texts, 1 / len(texts))
+
+
+def shared(one: dict[str, float], other: dict[str, float]) -> float:
+    """The chance that both texts are drawn as the same one, at the most: what no classifier can tell apart."""
+    return sum(min(chance, other.get(text, 0)) for text, chance in one.items())
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_no_classifier_whatever_loses_more_than_the_bound(size: int) -> None:
+    """By all rewordings of all texts an attacker can write, and not by the formula."""
+    certificate = Safer(substitutions=CHAIN, neighbourhood=size)
+    overlaps = {}
+    for word in CHAIN.entries:
+        others = [draws(certificate, other) for other in CHAIN.neighbours(word)]
+        overlaps[word] = min(shared(draws(certificate, word), other) for other in others)
+        assert certificate.overlap(word) == pytest.approx(overlaps[word])
+    assert len(set(overlaps.values())) > 1
+    for text in ("nice film fine", "good poor great"):
+        before = draws(certificate, text)
+        reached = {swaps: [draws(certificate, one) for one in attacked(text, CHAIN, swaps)] for swaps in range(4)}
+        kept = {swaps: min(shared(before, after) for after in own) for swaps, own in reached.items()}
+        smallest = sorted(overlaps[word] for word in text.split())
+        for share in (0.6, 0.8, 0.9, 0.95, 1.0):
+            radius = certificate.radius((text,), share)
+            assert share - 1 + kept[min(radius, 3)] > 0.5
+            certified = [share - 1 + math.prod(smallest[:swaps]) > 0.5 + 1e-9 for swaps in range(4)]
+            assert radius == (certified.index(False) - 1 if False in certified else ALL_WORDS)
+
+
+def test_neighbourhoods_are_the_nearest_words_then_the_first_in_the_alphabet() -> None:
+    table = Dictionary(entries={"good": ["nice", "Fine", "very good"], "nice": ["able"], "fine": ["zany", "good"]})
+    near = ("fine", "nice", "able", "zany")  # a phrase is no word
+    for size in range(2, 6):
+        certificate = Safer(substitutions=table, neighbourhood=size)
+        assert certificate.forms("good") == ("good", *near)[:size]
+        assert certificate.forms("Good") == ("Good", *(word.title() for word in near))[:size]
+
+
 def test_a_closed_cluster_is_certified_for_all_words() -> None:
     certificate = Safer(substitutions=table_of("good great fine", "bad awful poor"))
-    assert certificate.overlap("Good") == 1
+    assert certificate.overlap("Good") == certificate.overlap("plot") == 1
     assert certificate.radius(("a good plot, not a bad one",), 0.51) == ALL_WORDS
     assert certificate.radius(("a good plot",), 0.5) == -1
 
@@ -253,14 +308,19 @@ def test_overlaps_divide_by_the_larger_neighbourhood() -> None:
 
 def test_words_that_could_fall_apart_prove_nothing() -> None:
     table = Dictionary(
-        entries={"good": ["very good"], "film": ["movie"], "movie": ["film"], "them": ["em"], "em": ["them"]}
+        entries={
+            **{"good": ["very good"], "very good": ["good"], "film": ["movie"], "movie": ["film"]},
+            **{"them": ["em"], "em": ["them"], "café": ["bar"], "bar": ["café"]},
+        }
     )
     certificate = Safer(substitutions=table)
     assert certificate.overlap("good") == 0  # a phrase is two words
-    assert certificate.overlap("them") == 0  # after an apostrophe it is a word with it
+    assert certificate.overlap("them") == certificate.overlap("THEM") == 0  # with an apostrophe before it one word
+    assert certificate.overlap("café") == certificate.overlap("bar") == 0  # other letters may join what is beside them
     assert certificate.radius(("a good film",), 0.99) == 0
     assert certificate.radius(("a film",), 0.99) == ALL_WORDS
     assert certificate.radius(("a < film >",), 0.99) == 0  # a shorter word could close a tag
+    assert certificate.radius(("a < film >", "a film"), 0.99) == 0
     assert certificate.radius(("a <br /> film &amp; so",), 0.99) == ALL_WORDS
 
 
@@ -346,6 +406,30 @@ def test_some_draws_choose_the_class_and_only_the_others_bound_its_share(first: 
     assert (row.prediction, row.radius) == ((guessed, 7) if is_proved else (None, -1))
 
 
+def test_accuracies_are_counted_by_hand() -> None:
+    proved = [(1, 1, 0), (1, 1, 2), (0, 1, 5), (1, None, -1), (1, 1, ALL_WORDS)]  # label, prediction, radius
+    rows = tuple(
+        CertifiedText(example_id=str(number), label=label, prediction=prediction, share=0.9, radius=radius)
+        for number, (label, prediction, radius) in enumerate(proved)
+    )
+    found = Certified(certificate="x", settings={}, victim="v", fingerprint="f", rows=rows, asked=1, seconds=1.0)
+    assert [found.accuracy(radius) for radius in range(4)] == [0.6, 0.4, 0.4, 0.2]
+    assert (found.accuracy(), found.clean, found.abstained) == (0.2, 0.6, 0.2)
+    assert (found.proved(1).hits, found.proved(1).total) == (2, 5)
+
+
+def test_a_victim_without_a_tokenizer_sees_its_unknown_word_and_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    victim = Victim.from_callable(lambda texts: asked.extend(texts) or [[0.1, 0.9]] * len(texts), 2)  # type: ignore[func-returns-value]
+    clock = iter([1.0, 3.5])
+    monkeypatch.setattr("unshaken.certificates.base.time.perf_counter", lambda: next(clock))
+    found = RanMask(samples=20, guesses=5)(victim, [Example(id="0", texts=("a b",), label=1)])
+    assert set(asked) == {f"a {victim.unknown}", f"{victim.unknown} b"}
+    assert (found.asked, found.seconds) == (2, 2.5)
+    with pytest.raises(UnshakenError, match="no examples"):
+        RanMask()(victim, [])
+
+
 def test_the_seed_draws_anew() -> None:
     examples = [Example(id="0", texts=("good bad great awful nice poor",), label=1)]
     shares = {RanMask(keep=0.34, seed=seed)(bag_victim(), examples).rows[0].share for seed in range(4)}
@@ -377,11 +461,26 @@ def test_the_mask_token_of_the_model_hides_words(tiny) -> None:
         ("deletion", {"rate": 0.0}),
         ("deletion", {"samples": 0}),
         ("ranmask", {"alpha": 1.0}),
+        ("ranmask", {"alpha": 0.0}),
+        ("ranmask", {"keep": 0.0}),
+        ("deletion", {"rate": 1.0}),
+        ("deletion", {"guesses": 0}),
+        ("deletion", {"seed": -1}),
     ],
 )
 def test_settings_out_of_range_are_refused(name: str, options: dict[str, float]) -> None:
     with pytest.raises(UnshakenError):
         CERTIFICATES[name](**options)
+
+
+def test_settings_are_told_and_the_least_ones_are_taken() -> None:
+    least = Safer(samples=1, guesses=1, seed=0, neighbourhood=2, substitutions=CHAIN)
+    assert least.settings() == {
+        **{"name": "safer", "samples": 1, "guesses": 1, "alpha": 0.001, "seed": 0, "neighbourhood": 2},
+        "substitutions": CHAIN.described(),
+    }
+    assert find_certificate(least) is least
+    assert find_certificate("deletion:rate=0.8") == Deletion(rate=0.8)
 
 
 def test_the_command_line_certifies(unshaken, tiny, tmp_path, write_rows) -> None:
