@@ -59,15 +59,17 @@ def reproduce(
     Prints the paper's numbers and ours side by side. Every finished step is kept, and a run belongs to its settings:
     the same command continues where it was stopped, and recipes that need the same training run share it.
     """
+    from unshaken_experiments import load_recipe
+
+    recipes = [load_recipe(name) for name in names]  # a slip is told before torch is imported
     from unshaken.console import Console
     from unshaken.files import locked
     from unshaken.processes import Shard
-    from unshaken_experiments import Workspace, execute_all, load_recipe, plan, tidy, unfinished
+    from unshaken_experiments import Workspace, execute_all, plan, tidy, unfinished
     from unshaken_experiments.launch import alone
     from unshaken_experiments.results import require_extras
 
     console = Console()
-    recipes = [load_recipe(name) for name in names]
     if method or column:
         recipes = [recipe.only(method or (), column or ()) for recipe in recipes]
     name = encoder_name(encoder)

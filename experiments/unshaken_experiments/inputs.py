@@ -86,12 +86,12 @@ def plain(settings: Settings) -> Settings:
 
 def smoothing_of(settings: Settings, data: Path | None) -> Any:
     """How the vocabulary of some settings is smoothed; None where it is not."""
+    from unshaken.names import split_specs
     from unshaken.smoothing import Smoothing
-    from unshaken.substitutions.specs import split
 
     if settings.smooth is None:
         return None
-    sets = tuple(substitutions_of(name, data) for name in split(settings.smooth))
+    sets = tuple(substitutions_of(name, data) for name in split_specs("substitutions", settings.smooth))
     return Smoothing(substitutions=sets, hops=settings.hops)
 
 
@@ -105,11 +105,10 @@ def synonyms_of(settings: Settings, data: Path | None) -> tuple[Any, ...]:
 @functools.lru_cache(maxsize=16)
 def substitutions_of(name: str, data: Path | None) -> Any:
     from unshaken.embedded import minilm_path
-    from unshaken.names import from_spec
+    from unshaken.names import from_spec, split_specs
     from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, EmbeddingNeighbours, TwoHops, Unseen
-    from unshaken.substitutions.specs import split
 
-    if len(names := split(name)) > 1:
+    if len(names := split_specs("substitutions", name)) > 1:
         return All(tuple(substitutions_of(one, data) for one in names))
     if name.startswith(TWO_HOPS):
         return TwoHops(substitutions_of(name.removeprefix(TWO_HOPS), data))

@@ -17,6 +17,7 @@ import importlib
 import importlib.metadata
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
@@ -32,6 +33,13 @@ GROUPS = {
     "solver": "unshaken.solvers",
     "substitutions": "unshaken.substitutions",
     "task": "unshaken.tasks",
+}
+
+
+# Where one specification ends and the next begins; a comma before key=value is of the same one. Others have commas.
+BETWEEN = {
+    "defence": r"\+(?=[A-Za-z_])",  # a plus before a letter: 1e+5 is a number
+    "reader": r"[,+](?![^,+:]*=)",
 }
 
 
@@ -73,6 +81,16 @@ def _load(kind: str, point: importlib.metadata.EntryPoint) -> Any:
     except (ImportError, AttributeError) as error:
         package = point.dist.name if point.dist else "a package"
         raise UnshakenError(f"{kind} {point.name!r} of {package} ({point.value}) cannot be loaded: {error}") from error
+
+
+def split_specs(kind: str, text: str) -> list[str]:
+    """The specifications of several of a kind.
+
+    Example:
+        >>> split_specs("attack", "pwws,genetic:population=20,generations=10")
+        ['pwws', 'genetic:population=20,generations=10']
+    """
+    return [spec.strip() for spec in re.split(BETWEEN.get(kind, r",(?![^,:]*=)"), text)]
 
 
 def from_spec(kind: str, spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> Any:

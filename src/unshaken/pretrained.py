@@ -24,6 +24,14 @@ SHORTEST = 8  # tokens: a model that reads fewer has hardly a word between its s
 CLASSIFIER = "AutoModelForSequenceClassification"
 _DECODER = ("is_decoder", "add_cross_attention")
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+DTYPES = {  # on the command line -> in torch
+    "float32": "float32",
+    "float64": "float64",
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+    "float16": "float16",
+    "fp16": "float16",
+}
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
 HUB_SECONDS = 10.0  # for the one question whether it has a model

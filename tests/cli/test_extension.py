@@ -177,6 +177,6 @@ def test_cite_prints_the_papers_of_a_model(unshaken: Any, tmp_path: Path) -> Non
     record("freelb", defence=[{"name": "FreeLB"}]).save(tmp_path)
     _, out, _ = unshaken("cite", tmp_path)
     assert out.strip() == citations.entries()["zhu-etal-2020-freelb"]
-    code, out, err = unshaken("cite", tmp_path / "none")
+    code, out, err = unshaken("cite", tmp_path.parent)
     assert (code, out) == (2, "")
     assert "holds neither a report.json nor a model" in err

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from unshaken.attacks import ATTACKS
-from unshaken.cli.known import KNOWN, require_known
-from unshaken.connections import CONNECTIONS
-from unshaken.defences import DEFENCES
+from unshaken.cli import known
+from unshaken.cli.known import TABLES, names_in, require_known
+from unshaken.names import at
 from unshaken.readers import READERS
 
 
@@ -243,6 +245,9 @@ def test_results_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, comm
     assert [path for path in (here / "out").rglob("*") if path.is_file()] == [here / kept]
 
 
+SCORE = "leaderboard score MODEL --name a --track"
+
+
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
@@ -258,6 +263,36 @@ def test_results_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, comm
         ("evaluate MODEL rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
         ("scan MODEL reviews.csv --reader lete", "unknown reader 'lete'; did you mean 'leet'?"),
         ("scan MODEL rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
+        ("scan MODEL reviews.csv --family typos,leetspek", "unknown family 'leetspek'; did you mean 'leetspeak'?"),
+        ("train reviews.csv --solver andersn:steps=3", "unknown solver 'andersn'; did you mean 'anderson'?"),
+        ("train reviews.csv --gradient detachd", "unknown gradient mode 'detachd'; did you mean 'detached'?"),
+        ("train reviews.csv --form incremnt", "unknown form 'incremnt'; did you mean 'increment'?"),
+        ("train reviews.csv --smooth wordnt:limit=8", "unknown substitutions 'wordnt'; did you mean 'wordnet'?"),
+        ("train reviews.csv --protocol lowresource:size=9", "unknown protocol 'lowresource'; did you mean"),
+        ("train reviews.csv --model MODL/", "cannot load the model 'MODL/'"),
+        ("harden reviews.csv --substitutions wordnt", "unknown substitutions 'wordnt'; did you mean 'wordnet'?"),
+        ("harden reviews.csv --model ./MODL", "cannot load the model './MODL'"),
+        ("attack MODEL reviews.csv --engine rey", "unknown engine 'rey'; did you mean 'ray'?"),
+        ("attack MODEL reviews.csv --scoring-dtype bf61", "unknown dtype 'bf61'; did you mean 'bf16'?"),
+        ("attack MODEL reviews.csv --substitutions typos,two-hops:wordnt:limit=8", "unknown substitutions 'wordnt'"),
+        ("attack MODEL reviews.csv --vote 4 --vote-substitutions typs", "unknown substitutions 'typs'"),
+        ("evaluate MODEL reviews.csv --certify safer,ranmusk:keep=0.1", "unknown certificate 'ranmusk'"),
+        ("certify MODEL reviews.csv --certificate safr", "unknown certificate 'safr'; did you mean 'safer'?"),
+        ("certify MODEL rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
+        ("detect MODEL reviews.csv --attack pwsw", "unknown attack 'pwsw'; did you mean 'pwws'?"),
+        ("detect MODEL rotten-tomatos", "did you mean 'rotten-tomatoes'?"),
+        ("play MODEL --dtype flaot32", "unknown dtype 'flaot32'; did you mean 'float32'?"),
+        ("augment reviews.csv --constraint stop-wrds", "unknown constraint 'stop-wrds'; did you mean 'stop-words'?"),
+        ("augment reviews.csv --substitutions leat", "unknown substitutions 'leat'; did you mean 'leet'?"),
+        ("doctor MODEL --where sublayer", "unknown where 'sublayer'; did you mean 'sublayers'?"),
+        ("doctor ./MODL", "cannot load the model './MODL'"),
+        ("list attacks pwsw", "unknown attack 'pwsw'; did you mean 'pwws'?"),
+        ("reproduce rift-table2", "unknown recipe 'rift-table2'; did you mean"),
+        ("report nowhere", "nowhere"),
+        ("cite nowhere", "nowhere"),
+        (f"{SCORE} minilm/knwn/sst2", "unknown threat 'knwn'; did you mean 'known'?"),
+        (f"{SCORE} minilm/known/st2", "unknown task 'st2'; did you mean 'sst2'?"),
+        (f"{SCORE} minilm/known/sst2 --suite mni", "unknown suite 'mni'; did you mean 'mini'?"),
     ],
 )
 def test_a_misspelt_name_is_told_before_torch_is_loaded(reviews, command, answer):
@@ -269,14 +304,67 @@ def test_a_misspelt_name_is_told_before_torch_is_loaded(reviews, command, answer
     assert sorted(here.rglob("*")) == before
 
 
-def test_the_names_that_are_checked_early_are_those_of_the_registries():
-    registries = {
-        "attack": ATTACKS,
-        "connection": [*CONNECTIONS, "none"],
-        "defence": DEFENCES,
-        "reader": [*READERS, "all"],
-    }
-    assert {kind: set(names) for kind, names in KNOWN.items()} == {kind: set(it) for kind, it in registries.items()}
+def names_by_import(path: str) -> list[str]:
+    found = at(path)
+    return list(get_args(found) or found)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TABLES if kind != "recipe"])
+def test_the_names_that_are_checked_early_are_those_of_the_tables(kind):
+    assert list(names_in(TABLES[kind])) == names_by_import(TABLES[kind])
+
+
+READ = [path for kind, path in TABLES.items() if kind not in ("protocol", "recipe", "task")]
+
+
+def test_names_of_packages_that_import_torch_are_read_from_their_source():
+    program = (
+        "import sys; from unshaken.cli.known import names_in\n"
+        "assert all(names_in(path) for path in sys.argv[1:])\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *READ], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+NEW_METHOD = """
+@dataclass(frozen=True, kw_only=True)
+class Mine(PWWS):
+    name: ClassVar[str] = "my-own"
+"""
+
+
+def test_a_method_is_named_in_one_place_for_the_command_line_and_the_table(tmp_path):
+    """In a copy of the package: a class and its place in a table are all that is written."""
+    package = tmp_path / "unshaken"
+    shutil.copytree(Path(known.__file__).parent.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    method, attacks, defences = (
+        package / f"{name}.py" for name in ("attacks/pwws", "attacks/__init__", "defences/__init__")
+    )
+    method.write_text(method.read_text() + NEW_METHOD)
+    imported = attacks.read_text().replace("pwws import PWWS", "pwws import PWWS, Mine")
+    attacks.write_text(imported.replace("in (\n        PWWS,", "in (\n        Mine,\n        PWWS,"))
+    defences.write_text(defences.read_text().replace('    "rift": RIFT,', '    "rift": RIFT,\n    "rift-again": RIFT,'))
+    program = (
+        "import sys; from unshaken.cli.known import require_known\n"
+        "require_known('attack', 'my-own'); require_known('defence', 'ascc+rift-again')\n"
+        "print('torch' in sys.modules)\n"
+        "from unshaken.attacks import ATTACKS; from unshaken.defences import DEFENCES, RIFT\n"
+        "print(ATTACKS['my-own'].__name__, DEFENCES['rift-again'] is RIFT)"
+    )
+    own = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=own, cwd=tmp_path)
+    assert done.stdout.split() == ["False", "Mine", "True"], done.stderr
+
+
+def test_a_table_whose_names_do_not_stand_in_its_source_is_imported(monkeypatch):
+    monkeypatch.setattr("unshaken.cli.known._source", lambda module: [])
+    names_in.cache_clear()
+    try:
+        assert list(names_in(TABLES["reader"])) == list(READERS)
+        assert names_in(TABLES["form"]) == ("auto", "layer", "increment")
+    finally:
+        names_in.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -289,7 +377,11 @@ def test_the_names_that_are_checked_early_are_those_of_the_registries():
         ("defence", "ascc:beta=1e+5+ptwd"),
         ("defence", "rift_fast"),
         ("reader", "unicode, spelling:doubt=20,least=3+leet"),
-        ("reader", None),
+        ("substitutions", "wordnet:limit=8,dictionary:words.json,two-hops:typos, Leet"),
+        ("substitutions", "two-hops"),
+        ("connection", "none"),
+        ("reader", "all"),
+        ("reader", ""),
     ],
 )
 def test_what_is_spelt_rightly_passes_the_early_check(kind, spec):

@@ -325,8 +325,7 @@ def spec(data: bytes) -> None:
     from unshaken import connections, defences
     from unshaken.attacks import ATTACKS
     from unshaken.attacks.constraints import CONSTRAINTS
-    from unshaken.cli.evaluate import split_specs
-    from unshaken.names import from_spec
+    from unshaken.names import from_spec, split_specs
     from unshaken.solvers import SOLVERS
     from unshaken.substitutions import SUBSTITUTIONS
     from unshaken.tasks import PROTOCOLS
@@ -344,7 +343,7 @@ def spec(data: bytes) -> None:
     elif kind == "connection":
         connections.parse(text)
     else:
-        for part in split_specs(text):
+        for part in split_specs(kind, text):
             from_spec(kind, part, tables.get(kind, ATTACKS))
 
 

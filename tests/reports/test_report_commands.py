@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from unshaken.attacks import PWWS, Genetic
 from unshaken.cli.data import load_sets
-from unshaken.cli.evaluate import evaluate, parse_attacks, split_specs
+from unshaken.cli.evaluate import evaluate, parse_attacks
 from unshaken.cli.report import report
 from unshaken.errors import UnshakenError
+from unshaken.names import split_specs
 from unshaken.reports import Report
 from unshaken.substitutions import Dictionary
 
@@ -70,12 +71,15 @@ def test_a_second_run_into_the_same_folder_is_refused(model: str, reviews: Path,
 
 
 def test_specifications_are_split_at_the_right_commas() -> None:
-    assert split_specs("pwws,genetic:population=20,generations=10, beam") == [
-        "pwws",
-        "genetic:population=20,generations=10",
-        "beam",
+    pwws = "pwws,genetic:population=20,generations=10, beam"
+    assert split_specs("attack", pwws) == ["pwws", "genetic:population=20,generations=10", "beam"]
+    assert split_specs("defence", "ascc:beta=1e+5 + ptwd") == ["ascc:beta=1e+5 + ptwd"]
+    assert split_specs("defence", "ascc:beta=1e+5+ptwd") == ["ascc:beta=1e+5", "ptwd"]
+    assert split_specs("reader", "unicode, spelling:doubt=20,least=3 + leet") == [
+        "unicode",
+        "spelling:doubt=20,least=3",
+        "leet",
     ]
-    assert split_specs("") == []
 
 
 def test_attacks_and_their_substitutions_are_built(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import typer
 
 from unshaken.cli import measuring, options
 from unshaken.cli.evaluate import parse_attacks
-from unshaken.cli.known import require_known, require_tasks
+from unshaken.cli.known import named, require_tasks
+from unshaken.errors import UnshakenError
+from unshaken.names import nearest
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -27,7 +29,7 @@ def attack(
     task: options.TaskOption = None,
     called: options.Names = None,
     attack: Annotated[
-        list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20; pwws if none is given.")
+        list[str] | None, named("attack", help="Attacks: pwws,genetic:population=20; pwws if none is given.")
     ] = None,
     data: options.DataFolder = None,
     count: options.Count = None,
@@ -78,11 +80,10 @@ def attack(
         why = "--engine ray takes whole files and prints totals; leave it out"
         options.refuse(why, name=called or None, data=data, count=count, block=block, dry_run=dry_run, show=show)
         options.refuse("--engine ray asks the model itself; leave it out", vote=vote or None)
+    elif engine != "here":
+        raise UnshakenError(f"unknown engine {engine!r}; {nearest(engine, ('here', 'ray'))}")
     else:
         options.refuse("it is for --engine ray; leave it out", actors=actors)
-    for spec in attack or ():
-        require_known("attack", spec)
-    if engine == "here":
         require_tasks(task)
     if engine == "here" and not dry_run:
         options.require_room(out, resume=resume, block=block)
@@ -92,9 +93,7 @@ def attack(
     from unshaken.attacks.faithfulness import ENCODER, by_faithfulness, keeping_meaning
     from unshaken.console import Console
     from unshaken.display import duration, note
-    from unshaken.errors import UnshakenError
     from unshaken.files import locked
-    from unshaken.names import nearest
     from unshaken.processes import Shard
 
     least = options.least_similarity(similarity)
@@ -107,9 +106,7 @@ def attack(
     attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
     made: dict[str, Any] = {"dtype": dtype, "scoring_dtype": scoring_dtype, "max_length": max_length}
     load = partial(Victim.from_pretrained, model, device=device, trust_remote_code=trust_remote_code, **made)
-    if engine != "here":
-        if engine != "ray":
-            raise UnshakenError(f"unknown engine {engine!r}; {nearest(engine, ('here', 'ray'))}")
+    if engine == "ray":
         _on_ray(task, attacks, load, out, text_column, label_column, actors=actors, resume=resume)
         return
     with contextlib.nullcontext() if dry_run else locked(out):

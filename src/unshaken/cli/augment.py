@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import options
+from unshaken.cli.known import named
 
 if TYPE_CHECKING:
     from unshaken.examples import Example, Examples
@@ -18,10 +19,10 @@ def augment(
     file: Annotated[Path, typer.Argument(help="Labelled texts: CSV, TSV, JSON, JSONL or Parquet.")],
     out: Annotated[Path, typer.Option(help="The JSONL file to write.")] = Path("augmented.jsonl"),
     substitutions: Annotated[
-        str, typer.Option(help="Sets of swaps: wordnet, typos,leet, dictionary:FILE.")
+        str, named("substitutions", help="Sets of swaps: wordnet, typos,leet, dictionary:FILE.")
     ] = "wordnet",
     constraint: Annotated[
-        list[str] | None, typer.Option(help="What a copy must satisfy: stop-words, similarity:threshold=0.9.")
+        list[str] | None, named("constraint", help="What a copy must satisfy: stop-words, similarity:threshold=0.9.")
     ] = None,
     copies: Annotated[int, typer.Option(min=1, help="Copies of each text.")] = 1,
     share: Annotated[float, typer.Option(help="Share of the words with substitutes that a copy changes.")] = 0.2,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unshaken.cli import options
+from unshaken.cli.known import named, require_tasks
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +21,8 @@ def certify(
     data_or_task: options.Data = None,
     task: options.TaskOption = None,
     certificate: Annotated[
-        list[str] | None, typer.Option(help="safer, ranmask:keep=0.1 or deletion:rate=0.9; safer if none is given.")
+        list[str] | None,
+        named("certificate", help="safer, ranmask:keep=0.1 or deletion:rate=0.9; safer if none is given."),
     ] = None,
     data: options.DataFolder = None,
     count: options.Count = 100,
@@ -42,6 +44,7 @@ def certify(
     """
     task = options.one_task(data_or_task, task, f"certify {model}")
     options.require_models(model)
+    require_tasks(task)
     from unshaken.cli.data import load_sets
     from unshaken.cli.evaluate import parse_certificates
     from unshaken.console import Console

@@ -9,7 +9,9 @@ import typer
 
 
 def cite(
-    runs: Annotated[list[Path], typer.Argument(help="Folders or report.json files of runs, or folders of models.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders or report.json files of runs, or folders of models.", exists=True)
+    ],
 ) -> None:
     """Print the BibTeX of every method that a run used."""
     from unshaken.errors import UnshakenError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unshaken.cli import options
+from unshaken.cli.known import named, require_tasks
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def detect(
     model: options.Model,
     data_or_task: options.Data = None,
     task: options.TaskOption = None,
-    attack: Annotated[str, typer.Option(help="A search: pwws, genetic:population=20.")] = "pwws",
+    attack: Annotated[str, named("attack", help="A search: pwws, genetic:population=20.")] = "pwws",
     data: options.DataFolder = None,
     count: options.Count = 100,
     text_column: options.TextColumn = None,
@@ -47,6 +48,7 @@ def detect(
     """
     task = options.one_task(data_or_task, task, f"detect {model}")
     options.require_models(model)
+    require_tasks(task)
     from unshaken.attacks.base import SearchAttack
     from unshaken.cli.data import load_sets
     from unshaken.cli.evaluate import parse_attacks

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unshaken.cli import options
+from unshaken.cli.known import named
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ TEXTS = (
 
 def doctor(
     model: Annotated[str, typer.Argument(help="Folder or hub name; 'minilm' is the model of the demo extra.")],
-    form: Annotated[str, typer.Option(help="Equation to examine: auto, layer or increment.")] = "auto",
-    where: Annotated[str, typer.Option(help="What is connected: layers, or their sublayers apart.")] = "layers",
+    form: Annotated[str, named("form", help="Equation to examine: auto, layer or increment.")] = "auto",
+    where: Annotated[str, named("where", help="What is connected: layers, or their sublayers apart.")] = "layers",
     target: Annotated[float, typer.Option(min=0, help="Relative residual the recommended solver must reach.")] = 0.05,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and the numbers as JSON.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
@@ -34,6 +36,7 @@ def doctor(
 
     Measures residuals, spectrum and perturbation growth by layer, gradients, noise and cost.
     """
+    options.require_base(model)
     from unshaken.connections import Connection, check
     from unshaken.connections.quality import gradient_quality, noise
     from unshaken.connections.stability import (

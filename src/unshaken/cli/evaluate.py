@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import measuring, options
-from unshaken.cli.known import require_known, require_tasks
+from unshaken.cli.known import named, require_tasks
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def evaluate(
     ],
     task: options.TaskOption = None,
     called: options.Names = None,
-    attack: Annotated[list[str] | None, typer.Option(help="Attacks: pwws,genetic:population=20.")] = None,
+    attack: Annotated[list[str] | None, named("attack", help="Attacks: pwws,genetic:population=20.")] = None,
     data: options.DataFolder = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
@@ -45,7 +45,7 @@ def evaluate(
         bool, typer.Option(help="Attack each model again at the temperature at which its confidence is right.")
     ] = False,
     certify: Annotated[
-        list[str] | None, typer.Option(help="Also prove accuracy, as `certify` does: safer,ranmask:keep=0.1.")
+        list[str] | None, named("certificate", help="Also prove accuracy, as `certify` does: safer,ranmask:keep=0.1.")
     ] = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
@@ -61,6 +61,7 @@ def evaluate(
         *models, task = models
     task = options.one_task(None, task, "evaluate " + " ".join(models))
     options.require_models(*models)
+    require_tasks(task)
     names = options.model_names(called, len(models), block)
     if block is not None and calibrate:
         raise UnshakenError("--calibrate fits one temperature to all examples; leave out --block")
@@ -69,9 +70,6 @@ def evaluate(
     if dry_run and certify:
         raise UnshakenError("--dry-run measures answers and attacks, no certificates; leave out --certify")
     options.require_vote(vote, vote_rate, vote_substitutions)
-    for spec in attack or ():
-        require_known("attack", spec)
-    require_tasks(task)
     if dry_run:
         options.refuse("--dry-run estimates the whole run; leave one out", resume=resume)
     else:
@@ -119,11 +117,13 @@ def evaluate(
 def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
     """The attacks behind `pwws,genetic:population=20,generations=10`."""
     from unshaken.attacks import ATTACKS
-    from unshaken.names import from_spec
+    from unshaken.names import from_spec, split_specs
     from unshaken.substitutions import joined_substitutions
 
     attacks: list[Attack] = [
-        from_spec("attack", spec, ATTACKS, allow_paths=True) for text in specs for spec in split_specs(text)
+        from_spec("attack", spec, ATTACKS, allow_paths=True)
+        for text in specs
+        for spec in filter(None, split_specs("attack", text))
     ]
     if substitutions is None:
         return attacks
@@ -151,29 +151,17 @@ def parse_certificates(
     from dataclasses import replace
 
     from unshaken.certificates import Safer, find_certificate
+    from unshaken.names import split_specs
     from unshaken.substitutions import joined_substitutions
 
-    found = [replace(find_certificate(spec), seed=seed) for text in specs for spec in split_specs(text)]
+    found = [
+        replace(find_certificate(spec), seed=seed)
+        for text in specs
+        for spec in filter(None, split_specs("certificate", text))
+    ]
     if substitutions is None:
         return found
     if found and not any(isinstance(item, Safer) for item in found) and not attacked:
         options.refuse("only the certificate safer swaps words; leave it out", substitutions=substitutions)
     chosen = joined_substitutions(substitutions, allow_paths=True)
     return [replace(item, substitutions=chosen) if isinstance(item, Safer) else item for item in found]
-
-
-def split_specs(text: str) -> list[str]:
-    """Specifications separated by commas; `key=value` belongs to the one before it.
-
-    Example:
-        >>> split_specs("pwws,genetic:population=20,generations=10")
-        ['pwws', 'genetic:population=20,generations=10']
-    """
-    specs: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        is_option = "=" in part and ":" not in part.partition("=")[0]
-        if is_option and specs:
-            specs[-1] += f",{part}"
-        else:
-            specs.append(part)
-    return specs

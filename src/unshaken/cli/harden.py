@@ -55,6 +55,7 @@ def harden(
     loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)
     if limit is not None:
         loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))
+    options.require_base(model)
     # What is wrong with the file is told by now: torch and transformers take seconds to import.
     from unshaken.console import Console
     from unshaken.reports.model_card import save_model_card

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unshaken.cli import options
+from unshaken.cli.known import named, require_known, require_tasks
 from unshaken.cli.usage import Command
 from unshaken.errors import UnshakenError
 
@@ -23,7 +24,7 @@ leaderboard = typer.Typer(
 Models = Annotated[list[str], typer.Argument(help="Model folders of one method, one per training seed.")]
 Data = Annotated[Path | None, typer.Option(help="Folder with the task's files, or the hub if none is given.")]
 Words = Annotated[
-    str, typer.Option("--substitutions", help="What attacks may swap: wordnet, dictionary:FILE; or several.")
+    str, named("substitutions", "--substitutions", help="What attacks may swap: wordnet, dictionary:FILE; or several.")
 ]
 Public = Annotated[list[str] | None, typer.Option(help="A public model to transfer from; three for the full suite.")]
 Count = Annotated[int | None, typer.Option("-n", "--count", min=2, help="Examples, chosen by id; all if not given.")]
@@ -38,7 +39,7 @@ def score(
     name: Annotated[str, typer.Option(help="What the board calls the method.")],
     data: Data = None,
     substitutions: Words = "wordnet",
-    suite: Annotated[str, typer.Option(help="full, or mini for a CPU.")] = "full",
+    suite: Annotated[str, named("suite", help="full, or mini for a CPU.")] = "full",
     public: Public = None,
     count: Count = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples attacked again under other scores.")] = 100,
@@ -54,6 +55,10 @@ def score(
     The entry for the board is written to OUT/entry.json.
     """
     options.require_models(*models, *(public or ()))
+    _, threat, task = (*track.split("/", 2), "", "")[:3]  # `Track` refuses what has fewer parts
+    require_known("threat", threat)
+    if not Path(task).is_file():
+        require_tasks(task)
     _require_transfers(suite, public)
     options.require_room(out / "runs", resume=resume)
     from unshaken.console import Console

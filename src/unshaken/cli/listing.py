@@ -6,23 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from unshaken.cli.known import KINDS, require_known
 from unshaken.cli.reproduce import PACKAGE, require_experiments
-
-KINDS = {  # where the names are, and what they are
-    "attacks": ("unshaken.attacks", "ATTACKS", "searches for a text that turns an answer around"),
-    "backbones": ("unshaken.connections", "BACKBONES", "models whose layers can be connected"),
-    "certificates": ("unshaken.certificates", "CERTIFICATES", "proofs that no attack of a kind turns an answer around"),
-    "connections": ("unshaken.connections", "CONNECTIONS", "equations that layers solve"),
-    "constraints": ("unshaken.attacks.constraints", "CONSTRAINTS", "what a changed text must also satisfy"),
-    "defences": ("unshaken.defences", "DEFENCES", "training objectives that make a model hold"),
-    "gradients": ("unshaken.connections", "GRADIENTS", "how gradients pass a solved layer"),
-    "protocols": ("unshaken.tasks", "PROTOCOLS", "how rows are drawn and split"),
-    "readers": ("unshaken.readers", "READERS", "what mends a text before the model reads it"),
-    "recipes": (PACKAGE, "RECIPES", "tables and figures that `unshaken reproduce` runs again"),
-    "solvers": ("unshaken.solvers", "SOLVERS", "ways to solve a layer's equation"),
-    "substitutions": ("unshaken.substitutions", "SUBSTITUTIONS", "what a word may be swapped for"),
-    "tasks": ("unshaken.tasks", "TASKS", "data sets by name, with rows, labels and source"),
-}
 
 
 def list_names(
@@ -33,30 +18,29 @@ def list_names(
 
     Each comes with the first line of its documentation; a name by itself with its options.
     """
-    import importlib
-
     from rich.table import Table
 
     from unshaken.console import Console
-    from unshaken.names import GROUPS, installed, lookup
+    from unshaken.names import at, installed, lookup
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     if kind is None:
         for known, (*_, what) in KINDS.items():
             table.add_row(known, what)
     else:
-        module, attribute, _ = lookup("kind", kind, KINDS)
-        if module == PACKAGE:
+        one, path, _ = lookup("kind", kind, KINDS)
+        if path.startswith(PACKAGE):
             require_experiments()
-        entries = getattr(importlib.import_module(module), attribute)
+        if name is not None:
+            require_known(one, name)
+        entries = at(path)
         if name is None:
             for key, value in sorted(entries.items()):
                 table.add_row(key, _first_line(value))
-            singular = {group.removeprefix("unshaken."): one for one, group in GROUPS.items()}
-            for key, point in sorted(installed(singular.get(kind, "")).items()):
+            for key, point in sorted(installed(one).items()):
                 table.add_row(key, f"installed: {point.value}")
         else:
-            value = lookup(kind.removesuffix("s"), name, entries)
+            value = lookup(one, name, entries)
             Console().print(_first_line(value), markup=False)
             for option, default in _options(value):
                 table.add_row(f"  {option}", default)

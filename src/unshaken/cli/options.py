@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unshaken.cli.known import named
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ Data = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the first GPU if none is given.")]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even if a GPU is present; same as --device cpu.")]
-Dtype = Annotated[str | None, typer.Option(help="float32 if none is given; bfloat16 is faster on a GPU.")]
+Dtype = Annotated[str | None, named("dtype", help="float32 if none is given; bfloat16 is faster on a GPU.")]
 ScoringDtype = Annotated[
-    str | None, typer.Option(help="bf16 answers the queries of a search in half precision; the weights stay.")
+    str | None, named("dtype", help="bf16 answers the queries of a search in half precision; the weights stay.")
 ]
 MaxLength = Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's own if not given.")]
 TrustRemoteCode = Annotated[
@@ -39,7 +40,9 @@ LabelColumn = Annotated[str | None, typer.Option(help="Label column of a file; t
 Names = Annotated[
     list[str] | None, typer.Option("--name", help="What the report calls the models, in order: plain,hardened.")
 ]
-Substitutes = Annotated[str | None, typer.Option("--substitutions", help="wordnet, dictionary:FILE; or several.")]
+Substitutes = Annotated[
+    str | None, named("substitutions", "--substitutions", help="wordnet, dictionary:FILE; or several.")
+]
 Similarity = Annotated[
     float | None,
     typer.Option(
@@ -54,7 +57,7 @@ VoteRate = Annotated[
 ]
 VoteSubstitutes = Annotated[
     str | None,
-    typer.Option("--vote-substitutions", help="What --vote rewords by; --substitutions if none is given."),
+    named("substitutions", "--vote-substitutions", help="What --vote rewords by; --substitutions if none is given."),
 ]
 Block = Annotated[
     int | None, typer.Option(min=1, help="Read the file this many rows at a time, such as 20000, to bound memory.")
@@ -181,6 +184,14 @@ def require_models(*names: str) -> None:
             )
         if not name.endswith(".onnx"):
             locate(name)
+
+
+def require_base(name: str) -> None:
+    """The same for a model to train or to examine, which may be the demo's encoder."""
+    from unshaken.pretrained import locate
+
+    if name != ENCODER:
+        locate(name)
 
 
 def require_loaded_here(model: str, **given: object) -> None:

@@ -11,7 +11,7 @@ from unshaken.cli import options
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of evaluate, or their report.json files.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of evaluate, or their report.json files.", exists=True)],
     out: Annotated[Path, typer.Option(help="The suffix decides: .html .md .tex .csv .json.")] = Path("report.html"),
     called: options.Names = None,
     figures: Annotated[Path | None, typer.Option(help="Also write figures, as PNG and SVG, into this folder.")] = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import options
-from unshaken.cli.known import require_known, require_tasks
+from unshaken.cli.known import named, require_tasks
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def scan(
     ] = None,
     protect: Annotated[str | None, typer.Option(help="The class that must stay what it is, such as toxic.")] = None,
     threshold: Annotated[float, typer.Option(help="Probability from which that class counts as found.")] = 0.5,
-    family: Annotated[list[str] | None, typer.Option(help="Families, separated by commas; all if not given.")] = None,
+    family: Annotated[
+        list[str] | None, named("family", help="Families, separated by commas; all if not given.")
+    ] = None,
     search: Annotated[
         int, typer.Option(min=0, help="Survivors of each family, drawn by --seed, that a search is tried on.")
     ] = 20,
@@ -37,7 +39,8 @@ def scan(
     similarity: options.Similarity = None,
     masked_lm: Annotated[str | None, typer.Option(help="A masked language model, for the family of that name.")] = None,
     reader: Annotated[
-        str | None, typer.Option(help="Put a reader before the victim, to see what it would mend: unicode,leet; all.")
+        str | None,
+        named("reader", help="Put a reader before the victim, to see what it would mend: unicode,leet; all."),
     ] = None,
     fail_under: Annotated[
         float | None, typer.Option(help="Exit with 1 if a family keeps less than this percentage.")
@@ -79,7 +82,6 @@ def scan(
         options.refuse("--family leaves out masked-lm; add it", masked_lm=masked_lm)
         if "synonyms" not in chosen:
             options.refuse("it is for synonyms and masked-lm, which --family leaves out", similarity=similarity)
-    require_known("reader", reader)
     require_tasks(task)
     from unshaken.cli.data import load_sets
     from unshaken.console import Console

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from unshaken.cli import options
-from unshaken.cli.known import require_known
+from unshaken.cli.known import named
 from unshaken.errors import UnshakenError
 
 
@@ -34,31 +34,33 @@ def train(
         int | None, typer.Option(min=2, help="Train on this many examples; select by as many, or 500.")
     ] = None,
     connection: Annotated[
-        str, typer.Option(help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")
+        str, named("connection", help="none, im-bert, ex-bert, implicit, crank-nicolson or runge-kutta.")
     ] = "none",
     layers: Annotated[str | None, typer.Option(help="Layers to connect: all, 4-6 or 1,3,5.")] = None,
-    solver: Annotated[str | None, typer.Option(help="For example anderson:steps=3.")] = None,
-    gradient: Annotated[str | None, typer.Option(help="detached, unrolled, phantom or implicit.")] = None,
-    form: Annotated[str | None, typer.Option(help="layer or increment.")] = None,
+    solver: Annotated[str | None, named("solver", help="For example anderson:steps=3.")] = None,
+    gradient: Annotated[str | None, named("gradient mode", help="detached, unrolled, phantom or implicit.")] = None,
+    form: Annotated[str | None, named("form", help="layer or increment.")] = None,
     theta: Annotated[float | None, typer.Option(help="0 explicit to 1 implicit.")] = None,
     step: Annotated[float | None, typer.Option(help="Step size of the Euler method.")] = None,
-    defence: Annotated[str, typer.Option(help="For example rift, swap:variants=4 or ascc+ptwd.")] = "standard",
+    defence: Annotated[str, named("defence", help="For example rift, swap:variants=4 or ascc+ptwd.")] = "standard",
     substitutions: Annotated[
         str | None,
-        typer.Option(
-            help="For --defence, --select-by, --reader synonyms: wordnet if not given, dictionary:FILE, or several."
+        named(
+            "substitutions",
+            help="For --defence, --select-by, --reader synonyms: wordnet if not given, dictionary:FILE, or several.",
         ),
     ] = None,
     smooth: Annotated[
-        str | None, typer.Option(help="Smooth the vocabulary over these sets: wordnet:limit=8,dictionary:FILE.")
+        str | None,
+        named("substitutions", help="Smooth the vocabulary over these sets: wordnet:limit=8,dictionary:FILE."),
     ] = None,
     hops: Annotated[int | None, typer.Option(min=1, help="How far --smooth reaches; 1 if not given.")] = None,
     reader: Annotated[
-        str | None, typer.Option(help="What reads texts: unicode,leet,spacing,spelling or all of them; or synonyms.")
+        str | None, named("reader", help="What reads texts: unicode,leet,spacing,spelling or all of them; or synonyms.")
     ] = None,
     select_by: Annotated[
         str | None,
-        typer.Option(help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise."),
+        named("attack", help="Attack whose accuracy on validation data selects the checkpoint; the loss otherwise."),
     ] = None,
     epochs: Annotated[float | None, typer.Option(min=0, help="Chosen from the rows if none is given.")] = None,
     learning_rate: Annotated[
@@ -112,8 +114,6 @@ def train(
     task = options.one_task(data_or_task, task, "train")
     options.require_files(",".join(str(path) for path in (validation, test) if path is not None))
     options.require_no_checkpoints(out, resume=resume)
-    for kind, name in (("defence", defence), ("connection", connection), ("reader", reader), ("attack", select_by)):
-        require_known(kind, name)
     if bf16 and fp16:
         raise UnshakenError("--bf16 and --fp16 exclude each other; bfloat16 is the safer of the two")
     from unshaken.tasks import leakage, load_task, save_examples
@@ -130,6 +130,7 @@ def train(
         text_columns=text_column or None,
         label_column=label_column,
     )
+    options.require_base(model)
     # What is wrong with the file is told by now: torch and transformers take seconds to import.
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.connections import parse as parse_connection

@@ -5,7 +5,6 @@ In Python they are classes that compose, `ASCC(beta=4) + PTWD()`; on the command
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from unshaken.defences.ascc import ASCC
@@ -25,7 +24,7 @@ from unshaken.defences.swap import SWAP
 from unshaken.defences.teacher import PlainTeacher
 from unshaken.defences.temperature import HighTemperature
 from unshaken.defences.weights import release
-from unshaken.names import from_spec
+from unshaken.names import from_spec, split_specs
 from unshaken.substitutions.base import Substitutions
 
 DEFENCES: dict[str, Callable[..., Defence]] = {
@@ -56,8 +55,9 @@ def parse(spec: str, *, allow_paths: bool = False, substitutions: Substitutions 
 
     `substitutions` go to the parts that swap words and name no set of their own.
     """
-    names = re.split(r"\+(?=[A-Za-z_])", spec)  # a plus before a letter: 1e+5 is a number
-    parts: list[Defence] = [from_spec("defence", name, DEFENCES, allow_paths=allow_paths) for name in names]
+    parts: list[Defence] = [
+        from_spec("defence", one, DEFENCES, allow_paths=allow_paths) for one in split_specs("defence", spec)
+    ]
     whole = parts[0] if len(parts) == 1 else Compose(*parts)
     if substitutions is not None:
         for part in whole.modules():

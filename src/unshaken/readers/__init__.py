@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken.names import from_spec
+from unshaken.names import from_spec, split_specs
 from unshaken.readers.base import FILE_NAME, Reader, Readers, from_dict, saved_reader
 from unshaken.readers.known import KnownWords
 from unshaken.readers.leet import Leet
@@ -46,7 +46,7 @@ def parse(spec: str, known: KnownWords, sets: Sequence[Substitutions] = ()) -> R
         "spacing": partial(Spacing, known=known),
         "spelling": partial(Spelling, known=known),
     }
-    specs = list(makers) if spec == "all" else re.split(r"\s*[,+]\s*(?![^,+:]*=)", spec)
+    specs = list(makers) if spec == "all" else split_specs("reader", spec)
     makers["synonyms"] = partial(_synonyms, sets, known)
     return Readers(tuple(from_spec("reader", one, makers) for one in specs))
 

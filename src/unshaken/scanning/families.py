@@ -101,7 +101,7 @@ def _typos(word: str, kinds: tuple[str, ...]) -> list[str]:
 
 
 # Name -> what is done, what a person sees of it, and the forms of a word; None where another set has them.
-_FAMILIES: dict[str, tuple[str, str, Forms | None]] = {
+FAMILIES: dict[str, tuple[str, str, Forms | None]] = {
     "typos": (
         "a wrong, missing or doubled letter in every word",
         "misspelt words",
@@ -121,7 +121,7 @@ _FAMILIES: dict[str, tuple[str, str, Forms | None]] = {
     "synonyms": ("another word of the same meaning (WordNet)", "another wording", None),
     "masked-lm": ("words that a masked language model puts in their place", "another wording", None),
 }
-NAMES = tuple(_FAMILIES)
+NAMES = tuple(FAMILIES)
 REWORDING = ("synonyms", "masked-lm")  # which may change the meaning
 
 
@@ -136,7 +136,7 @@ def families(names: Sequence[str] | None = None, *, masked_lm: str | None = None
 
 
 def _family(name: str, masked_lm: str | None) -> Family:
-    title, people, forms = _FAMILIES[name]
+    title, people, forms = FAMILIES[name]
     if forms is not None:
         source: Substitutions = WordForms(name=name, forms=forms)
     elif name == "synonyms":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unshaken.errors import UnshakenError
-from unshaken.names import from_spec, nearest, parse_options
+from unshaken.names import from_spec, nearest, parse_options, split_specs
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.substitutions.joined import TwoHops
@@ -19,7 +19,7 @@ def parse_all(spec: str, table: Mapping[str, Any], *, allow_paths: bool = False)
     Example:
         >>> parse_all("wordnet:rare=0.1,limit=8,dictionary:neighbours.json,two-hops:wordnet", SUBSTITUTIONS)
     """
-    return tuple(_parse(one, table, allow_paths) for one in split(spec))
+    return tuple(_parse(one, table, allow_paths) for one in split_specs("substitutions", spec))
 
 
 def _parse(spec: str, table: Mapping[str, Any], allow_paths: bool) -> Substitutions:
@@ -36,11 +36,6 @@ def _parse(spec: str, table: Mapping[str, Any], allow_paths: bool) -> Substituti
         return Dictionary.load(path, **_dictionary_options(spec, rest))
     found: Substitutions = from_spec("substitutions", spec, table, allow_paths=allow_paths)
     return found
-
-
-def split(spec: str) -> list[str]:
-    """The specifications of several sets: at commas that no `key=` follows."""
-    return re.split(r",(?![^,:]*=)", spec)
 
 
 def _dictionary_options(spec: str, text: str) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from unshaken.attention import attention_for_any_shape
 from unshaken.errors import UnshakenError
-from unshaken.pretrained import CLASSIFIER, check_padding, check_tokenizer, explained, fingerprint, locate
+from unshaken.names import lookup
+from unshaken.pretrained import CLASSIFIER, DTYPES, check_padding, check_tokenizer, explained, fingerprint, locate
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
 from unshaken.readers import Readers
@@ -303,12 +304,7 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
 
 
 def _dtype(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    found = getattr(torch, {"bf16": "bfloat16", "fp16": "float16"}.get(given, given), None)
-    if not isinstance(found, torch.dtype):
-        raise UnshakenError(f"unknown dtype {given!r}; use float32, bfloat16, float16 or float64")
-    return found
+    return getattr(torch, lookup("dtype", given, DTYPES)) if isinstance(given, str) else given
 
 
 def label_names(config: Any) -> tuple[str, ...]:
