@@ -13,7 +13,7 @@ from victims import TEXTS, WORD_LIST, bag_of_words, bag_victim, labelled, make_t
 from unshaken.attacks import ATTACKS, PWWS, Exhaustive, Genetic, HotFlip, HullAttack, Victim
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
-from unshaken.substitutions import segment
+from unshaken.substitutions import default_substitutions, segment
 from unshaken.victims import Vote
 
 
@@ -148,9 +148,22 @@ def test_settings() -> None:
     prints = {vote(**own).fingerprint for own in ({}, {"k": 4}, {"rate": 0.4}, {"seed": 1})}
     assert len(prints | {bag_victim().fingerprint}) == 5
     assert vote(k=4).name == "bag (vote of 4)"
+    assert vote(k=1, rate=1.0, seed=0).settings() == {
+        **{"k": 1, "rate": 1.0, "seed": 0},
+        "substitutions": WORD_LIST.described(),
+    }
+    assert Vote(bag_victim()).substitutions == default_substitutions()
     for wrong in ({"k": 0}, {"rate": 0.0}, {"rate": 1.5}, {"seed": -1}):
         with pytest.raises(UnshakenError, match="Vote needs"):
             vote(**wrong)
+
+
+def test_a_vote_is_to_attacks_and_reports_what_its_victim_is(tiny_victim: Victim) -> None:
+    for own in (True, False):
+        tiny_victim.runs_beside_python = own
+        assert vote(tiny_victim).runs_beside_python is own
+    assert vote(tiny_victim).tokenizer is tiny_victim.tokenizer
+    assert vote().tokenizer is None
 
 
 def test_the_command_line_attacks_through_a_vote(unshaken, tiny, tmp_path, write_rows) -> None:

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from victims import TEXTS, WORD_LIST, bag_victim, labelled, make_tokenizer, tiny_bert
+from victims import TEXTS, WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Exhaustive, Genetic, HotFlip, Unflagged, Victim
 from unshaken.detection import Agreement, Guarded, auroc, detect, threshold_for
+from unshaken.detection.guarded import SHARPNESS
 from unshaken.errors import UnshakenError
+from unshaken.substitutions import Dictionary
 from unshaken.victims import Vote
 
 
@@ -48,9 +50,22 @@ def test_flagged_is_the_answer_exactly_above_the_threshold() -> None:
     for threshold in (0.0, float(np.median(suspicion)), 1.0):
         found = Guarded(detector, threshold).log_probabilities(rows)
         np.testing.assert_allclose(np.exp(found).sum(-1), 1, rtol=1e-5)
+        lead = found[:, 2] - found[:, :2].max(-1)  # it tells a search how far it is from passing
+        np.testing.assert_allclose(lead, SHARPNESS * (suspicion - threshold), atol=1e-4)
         plain = bag_victim().log_probabilities(rows).argmax(-1)
         clear = np.abs(suspicion - threshold) > 1e-6  # a tie rounds either way
         np.testing.assert_array_equal(found.argmax(-1)[clear], np.where(suspicion > threshold, 2, plain)[clear])
+
+
+def test_flagged_is_one_class_more_with_a_name_where_classes_have_names() -> None:
+    guarded = Guarded(agreement(), 0.5)
+    assert (guarded.num_labels, guarded.label_names) == (3, ())
+    named = Victim.from_callable(bag_of_words, label_names=("bad", "good"))
+    guarded = Guarded(agreement(named), 0.5)
+    assert (guarded.num_labels, guarded.label_names) == (3, ("bad", "good", "flagged"))
+    assert (named.num_labels, named.label_names) == (2, ("bad", "good"))
+    for named.runs_beside_python in (True, False):
+        assert Guarded(agreement(named), 0.5).runs_beside_python is named.runs_beside_python
 
 
 def test_the_goal_wants_a_wrong_class_that_is_no_flag() -> None:
@@ -112,6 +127,27 @@ def test_numbers_are_counted_by_hand_at_a_threshold_from_other_texts() -> None:
     assert found.false_alarms == np.mean(suspicion > found.threshold) != np.mean(known > found.threshold)
     assert found.true_positives == np.mean(attacked > found.threshold)
     assert found.fooled == len(fooling) / len(examples)
+
+
+def test_a_text_at_the_threshold_passes() -> None:
+    detector, attack, examples = agreement(), PWWS(substitutions=WORD_LIST), labelled(bag_victim())
+    texts = [row.adversarial for row in attack(bag_victim(), examples) if row.adversarial is not None]
+    fooling = sorted(texts, key=lambda text: detector.suspicion([text])[0])[len(texts) // 2]
+    found = detect(detector, examples, attack, calibration=[replace(examples[0], texts=fooling)], false_alarms=0)
+    attacked = detector.suspicion(texts)
+    assert found.threshold in attacked
+    assert found.true_positives == np.mean(attacked > found.threshold)
+    assert found.fooled_unflagged == np.sum(attacked <= found.threshold) / len(examples)
+    clean = detect(
+        detector, examples, attack, calibration=examples[:1], false_alarms=0
+    )  # a clean one at it passes, too
+    assert clean.false_alarms == np.mean(detector.suspicion([row.texts for row in examples]) > clean.threshold)
+
+
+def test_where_nothing_fools_the_model_there_is_nothing_to_tell_from_clean_texts() -> None:
+    found = detect(agreement(), labelled(bag_victim()), PWWS(substitutions=Dictionary(entries={"plot": ["story"]})))
+    assert (found.auroc, found.true_positives) == (None, None)
+    assert (found.fooled, found.fooled_unflagged, found.fooled_jointly) == (0, 0, 0)
 
 
 def test_gradients_reach_through_the_guard(tmp_path) -> None:

@@ -41,6 +41,7 @@ from unshaken.readers import (
 from unshaken.readers.known import whole_words
 from unshaken.readers.spelling import edits
 from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos, segment
+from unshaken.substitutions.function_words import FUNCTION_WORDS
 from unshaken.substitutions.typos import KINDS, kind_of_error
 from unshaken.substitutions.wordnet import table
 from unshaken.substitutions.words import visible_positions
@@ -157,6 +158,39 @@ def test_the_whole_words_of_a_tokenizer(pieces: tuple[str, ...], words: list[str
     assert whole_words(with_vocabulary(*pieces)) == words
 
 
+def test_words_of_texts_are_counted_and_those_of_sets_and_tokenizers_count_nothing() -> None:
+    rows = Examples(rows=(Example(id="0", texts=("A film, a FILM", "the plot"), label=0),))
+    sets = [Dictionary(entries={"Film": ["Movie"]}), Typos()]
+    known = KnownWords.of(rows, sets, with_vocabulary("Money", "plot"))
+    assert known.counts == {"a": 2, "film": 2, "the": 1, "plot": 1, "movie": 0, "money": 0}
+    assert KnownWords.of(["A film"]).counts == {"a": 1, "film": 1}
+
+
+def test_a_known_word_is_one_of_the_words_and_letters_are_theirs() -> None:
+    known = KnownWords({"café": 1, "3d-ßx": 0})
+    assert {"café", "3d-ßx"} | FUNCTION_WORDS | table().words == known.words
+    assert all(word in known for word in sorted(known.words)[::97])
+    assert "xqzkv" not in known
+    assert known.letters == string.ascii_lowercase + "ßé"
+    assert KnownWords().letters == string.ascii_lowercase
+
+
+WORDS_OF_AB = st.text("ab", max_size=4)
+
+
+@given(st.sets(WORDS_OF_AB.filter(bool), max_size=5), WORDS_OF_AB)
+def test_the_longest_beginning_and_ending_are_those_of_any_word(words: set[str], written: str) -> None:
+    known = KnownWords()
+    known.__dict__["words"] = frozenset(words)  # without WordNet's
+    shared = [at for at in range(len(written) + 1) if any(word.startswith(written[:at]) for word in words)]
+    assert known.longest_beginning(written) == max(shared, default=0)
+    ends = [at for at in range(len(written) + 1) if any(word.endswith(written[len(written) - at :]) for word in words)]
+    assert known.longest_ending(written) == max(ends, default=0)
+    if written and words:
+        assert known.is_beginning(written) == any(word.startswith(written) for word in words)
+        assert known.is_ending(written) == any(word.endswith(written) for word in words)
+
+
 def test_no_word_that_the_model_reads_in_one_piece_is_changed() -> None:
     """WordNet's table has the words with synonyms only, so "money" was read as "monkey"."""
     tokenizer = AutoTokenizer.from_pretrained(minilm_path())
@@ -250,6 +284,35 @@ def test_readers_of_other_words_counts_or_order_are_told_apart() -> None:
     prints = {parse(spec, KnownWords(own)).fingerprint for spec in ("spelling,leet", "leet,spelling") for own in words}
     assert len(prints) == 6
     assert parse("spelling,leet", KnownWords({"movie": 1})).fingerprint in prints
+    counted = [parse("leet", KnownWords(own)).fingerprint for own in ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
+    assert counted[0] == counted[1]  # in whatever order
+
+
+def test_a_memory_is_bounded_and_tells_what_reading_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unshaken.readers.base.REMEMBERED", 2)
+    read, texts = parse("all", KNOWN), ("fr33", "moive", "g.o.o.d", "a", "fr33")
+    assert list(map(read, texts)) == ["free", "movie", "good", "a", "free"]
+    assert len(read._memory) == 1  # of five, the third and the fifth found it full
+    assert [read.apart([(text,)]) for text in texts] == [[(one,)] for one in ("free", "movie", "good", "a", "free")]
+    assert 0 < len(read._groups) <= 2
+    assert read.apart([("moive",), ("", " a")]) is None  # without it, its neighbours would meet
+
+
+def test_leet_reads_the_word_that_training_has_most_of() -> None:
+    """A 1 is an "i" or an "l"."""
+    assert Leet(known=KnownWords({"qit": 1, "qlt": 5}))("q1t") == "qlt"
+    assert Leet(known=KnownWords({"qit": 5, "qlt": 1}))("q1t") == "qit"
+    assert Leet(known=KnownWords({"qit": 1, "qlt": 1}))("q1t") == "qit"  # the first in the alphabet
+    assert Leet(known=KnownWords({"siit": 0}))("s11t") == "slit"  # of as rare ones, that of WordNet
+
+
+def test_leet_leaves_signs_that_end_a_sentence() -> None:
+    read = Leet(known=KnownWords({"great": 1, "gas": 1, "gasi": 1}))
+    assert [read(text) for text in ("gr3at!", "gr3at!!", "gr3at!!!", "gr3at+$", "gr3at1")] == [
+        *("great!", "great!!", "gr3at!!!", "great+$", "gr3at1")
+    ]
+    assert read("g4s!") == "gasi"  # a word with its sign before one without
+    assert read("g4s1a g4") == "g4s1a g4"
 
 
 def test_clean_training_text_is_read_as_it_is() -> None:
@@ -361,6 +424,8 @@ def test_saved_without_code_and_loaded(tmp_path: Path) -> None:
         assert again(text) == reader(text)
     assert again.fingerprint == reader.fingerprint
     assert load(tmp_path / "elsewhere") is None
+    Readers((Unicode(),)).save(tmp_path / "elsewhere")  # which knows no words
+    assert load(tmp_path / "elsewhere") == Readers((Unicode(),))
     saved = json.loads((tmp_path / FILE_NAME).read_text())
     saved["readers"][0]["name"] = "os.system"
     (tmp_path / FILE_NAME).write_text(json.dumps(saved))
@@ -375,6 +440,9 @@ def test_names() -> None:
     with pytest.raises(UnshakenError, match="did you mean 'spelling'"):
         parse("speling", KNOWN)
     assert [part.name for part in parse("unicode,spelling", KNOWN).parts] == ["unicode", "spelling"]
+    assert [part.known is KNOWN for part in ALL.parts if part.name != "unicode"] == [True] * 3
+    with pytest.raises(UnshakenError, match="none is given"):
+        Readers(())
     assert parse("spelling:doubt=20,min_length=4,unicode", KNOWN).parts == (
         Spelling(known=KNOWN, doubt=20, min_length=4),
         Unicode(),
