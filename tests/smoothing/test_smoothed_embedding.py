@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 import torch
 
 from unshaken import Smoothing, smooth, unsmooth
-from unshaken.errors import UnshakenError
+from unshaken.errors import IncompatibleModelError, UnshakenError
 from unshaken.readers import KnownWords, parse
-from unshaken.smoothing import SmoothedEmbedding, WordGraph, settle, smoothing_of
+from unshaken.smoothing import SmoothedEmbedding, WordGraph, settle, settled_on_save, smoothing_of
 from unshaken.smoothing.tokens import folding
 from unshaken.substitutions import Dictionary, TwoHops, Typos, WordNet, parse_substitutions
 
@@ -43,6 +44,34 @@ def test_the_graph_holds_the_sets_edges_both_ways_and_loops() -> None:
     swaps = {("good", "fine"), ("good", "great"), ("bad", "poor")}
     expected = {(node[a], node[b]) for a, b in swaps} | {(node[b], node[a]) for a, b in swaps}
     assert {tuple(pair) for pair in graph.edges.T.tolist()} == expected | {(n, n) for n in node.values()}
+
+
+class Few(Dictionary):
+    """Has substitutes for more words than it lists."""
+
+    def vocabulary(self) -> list[str]:
+        return ["a", "very b"]
+
+
+@pytest.mark.parametrize(
+    ("most_words", "words", "joined"), [(9, "abcde", ["ab", "ac", "bc", "bd", "de"]), (3, "abc", ["ab", "ac", "bc"])]
+)
+def test_the_graph_is_written_out(most_words: int, words: str, joined: list[str]) -> None:
+    """Words of the texts without substitutes and phrases have no node; a word that is full joins those that are in."""
+    entries = {"a": ["b", "A", "very b", "c"], "c": ["b"], "b": ["d"], "very b": ["e"], "d": ["e"]}
+    fold = lambda word: None if " " in word else word.lower()  # noqa: E731
+    graph = WordGraph.build([Few(entries=entries)], texts=["x A"], fold=fold, most_words=most_words)
+    assert graph.words == tuple(words)
+    pairs = [(words.index(one), words.index(other)) for one, other in joined]
+    both = [*pairs, *((other, one) for one, other in pairs), *((one, one) for one in range(len(words)))]
+    assert graph.edges.T.tolist() == [list(pair) for pair in sorted(both)]
+    with pytest.raises(UnshakenError, match="join no two words"):
+        WordGraph.build([Dictionary(entries={"a": ["A"]})])
+
+
+def test_sets_that_list_nothing_start_from_the_texts() -> None:
+    graph = WordGraph.build([Typos(kinds=("swap",))], texts=["films"], most_words=3)
+    assert graph.words == ("films", "flims", "fimls")
 
 
 def test_substitutes_bring_their_own_neighbours() -> None:
@@ -78,9 +107,13 @@ def test_a_word_starts_from_its_pieces_inside_a_text_and_all_its_cases_read_one_
         torch.testing.assert_close(table.table()[token], means[graph.words.index(written.lower())])
 
 
+@pytest.mark.parametrize("padding", [0, None])
 @pytest.mark.parametrize("hops", [1, 2, 3])
-def test_forward_and_gradient_are_the_formulas(bert: tuple[Any, Any], words: Dictionary, hops: int) -> None:
+def test_forward_and_gradient_are_the_formulas(
+    bert: tuple[Any, Any], words: Dictionary, hops: int, padding: int | None
+) -> None:
     before = bert[0].get_input_embeddings().weight.detach().clone()
+    bert[0].get_input_embeddings().padding_idx = padding
     _, tokenizer, table = smoothed(bert, words, hops)
     graph = WordGraph.build([words], fold=lambda word: {"café": "cafe"}.get(word, word))
     expected_theta = torch.stack(
@@ -106,8 +139,9 @@ def test_forward_and_gradient_are_the_formulas(bert: tuple[Any, Any], words: Dic
     cotangent = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(1))
     found.backward(cotangent)
     expected.backward(cotangent)
-    assert (ids == table.padding_idx).any()
-    weight.grad[table.padding_idx] = 0  # torch gives padding no gradient
+    assert (ids == 0).any()
+    if padding is not None:
+        weight.grad[padding] = 0  # torch gives padding no gradient
     torch.testing.assert_close(table.theta.grad, theta.grad)
     torch.testing.assert_close(table.weight.grad, weight.grad)
 
@@ -180,6 +214,82 @@ def test_settled_and_unsmoothed(bert: tuple[Any, Any], words: Dictionary) -> Non
         torch.testing.assert_close(found, clean)
 
 
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("spare", [0, 6])
+def test_frozen_rows_stay_frozen_and_sizes_are_those_of_the_tokenizer(
+    bert: tuple[Any, Any], words: Dictionary, trained: bool, spare: int
+) -> None:
+    """Also in a table that is rounded up beyond its tokenizer."""
+    size, table = len(bert[1]), bert[0].get_input_embeddings()
+    own = table.weight.detach().clone()
+    table.weight = torch.nn.Parameter(torch.cat([own, own[:spare]]), requires_grad=trained)
+    table.num_embeddings = bert[0].config.vocab_size = size + spare
+    model, longer, _ = smoothed(bert, words)
+    assert (table.weight.requires_grad, table.theta.requires_grad) == (trained, trained)
+    assert (table.first, len(table.weight)) == (size, size)
+    assert model.config.vocab_size == table.num_embeddings == len(table.table()) == len(longer)
+    assert model.config.smoothing == {
+        **{"substitutions": [words.described()], "hops": 2},
+        **{"words": len(table.theta), "first": size},
+    }
+    rows = table.table()
+    stock = settle(copy.deepcopy(model))
+    settled = stock.get_input_embeddings()
+    assert (settled.weight.requires_grad, settled.weight.is_leaf) == (trained, True)
+    torch.testing.assert_close(settled.weight.detach(), rows, rtol=0, atol=0)
+    with pytest.raises(UnshakenError, match="settled already"):
+        settle(stock)
+    for one in (stock, model):
+        back, _ = unsmooth(one, longer)
+        plain = back.get_input_embeddings()
+        assert back.config.vocab_size == plain.num_embeddings == len(plain.weight) == size
+        assert plain.weight.requires_grad is trained
+        torch.testing.assert_close(plain.weight.detach(), own, rtol=0, atol=0)
+        with pytest.raises(UnshakenError, match="is not smoothed"):
+            unsmooth(back, longer)
+
+
+def test_a_state_is_an_ordinary_table_with_theta_or_without_while_a_model_is_saved(
+    bert: tuple[Any, Any], words: Dictionary
+) -> None:
+    model, _, table = smoothed(bert, words)
+    name = next(name for name in model.state_dict() if name.endswith(".theta")).removesuffix("theta")
+    whole = set(model.state_dict())
+    assert whole > {name + "theta", name + "graph"}
+    with settled_on_save(model):
+        state = model.state_dict()
+    assert set(state) == whole - {name + "theta", name + "graph"}
+    torch.testing.assert_close(state[name + "weight"], table.table(), rtol=0, atol=0)
+    with contextlib.suppress(InterruptedError), settled_on_save(model):
+        raise InterruptedError  # a disk that is full
+    assert set(model.state_dict()) == whole
+    torch.testing.assert_close(model.state_dict()[name + "weight"], table.table(), rtol=0, atol=0)
+    rest = {key: value for key, value in model.state_dict().items() if key != name + "graph"}
+    model.load_state_dict(rest)  # of a graph that nobody tells nothing is refused
+
+
+def test_tables_that_do_more_or_are_shared_are_refused(bert: tuple[Any, Any], words: Dictionary) -> None:
+    class Scaled(torch.nn.Embedding):
+        pass
+
+    model, tokenizer = bert
+    smoothing, table = Smoothing(substitutions=words), model.get_input_embeddings()
+    model.twin = torch.nn.Embedding(1, 1)
+    model.twin.weight = table.weight
+    with pytest.raises(IncompatibleModelError, match="shares its token table"):
+        smooth(model, tokenizer, smoothing)
+    del model.twin
+    table.__class__ = Scaled
+    with pytest.raises(IncompatibleModelError, match="token embeddings are Scaled"):
+        smooth(model, tokenizer, smoothing)
+    with pytest.raises(IncompatibleModelError, match="token embeddings are NoneType"):
+        smooth(torch.nn.Linear(1, 1), tokenizer, smoothing)
+    table.__class__ = torch.nn.Embedding
+    table.num_embeddings = len(tokenizer) - 1
+    with pytest.raises(UnshakenError, match="not its own one"):
+        smooth(model, tokenizer, smoothing)
+
+
 def test_state_goes_on_and_refuses_another_graph(bert: tuple[Any, Any], words: Dictionary) -> None:
     fresh = copy.deepcopy(bert)
     model, tokenizer, table = smoothed(bert, words)
@@ -222,6 +332,11 @@ def test_says_what_it_knows_and_what_it_cannot(bert: tuple[Any, Any], words: Dic
         smooth(*bert, Smoothing(substitutions=Typos()))
     with pytest.raises(UnshakenError, match="hops is 0"):
         Smoothing(substitutions=words, hops=0)
+    with pytest.raises(UnshakenError, match="hops is 5"):
+        Smoothing(substitutions=words, hops=5)
+    with pytest.raises(UnshakenError, match="most_words is 1"):
+        Smoothing(substitutions=words, most_words=1)
+    assert Smoothing(substitutions=words, hops=4, most_words=2).sets == (words,)
     with pytest.raises(UnshakenError, match="at least one"):
         Smoothing(substitutions=())
     model, tokenizer, _ = smoothed(bert, words)
