@@ -12,9 +12,11 @@ import torch
 
 from unshaken import Smoothing, smooth, unsmooth
 from unshaken.errors import IncompatibleModelError, UnshakenError
-from unshaken.readers import KnownWords, parse
-from unshaken.smoothing import SmoothedEmbedding, WordGraph, settle, settled_on_save, smoothing_of
-from unshaken.smoothing.tokens import folding
+from unshaken.examples import Example, Examples
+from unshaken.readers import KnownWords
+from unshaken.readers import parse as parse_readers
+from unshaken.smoothing import SmoothedEmbedding, WordGraph, parse, settle, settled_on_save, smoothing_of
+from unshaken.smoothing.tokens import MARK, folding
 from unshaken.substitutions import Dictionary, TwoHops, Typos, WordNet, parse_substitutions
 
 TEXTS = ["a good film", "The movie, well-made and slow!", "goodness (bad) plots", "an unknown thing"]
@@ -309,7 +311,7 @@ def test_state_goes_on_and_refuses_another_graph(bert: tuple[Any, Any], words: D
 
 def test_typing_errors_are_smoothed_over_as_their_reader_leaves_them(bert: tuple[Any, Any], words: Dictionary) -> None:
     text = "a form that comes from a farm"
-    reader = parse("spelling", KnownWords.of([text]))
+    reader = parse_readers("spelling", KnownWords.of([text]))
     sets = Smoothing(substitutions=(words, Typos())).read_by(reader)
     graph = WordGraph.build(sets, texts=[text])
     joined = {(graph.words[one], graph.words[other]) for one, other in graph.edges.T.tolist()}
@@ -318,6 +320,32 @@ def test_typing_errors_are_smoothed_over_as_their_reader_leaves_them(bert: tuple
     _, _, table = smoothed(bert, (words, Typos()), texts=[text], reader=reader)
     torch.testing.assert_close(table.graph, graph.edges)
     assert len(table.theta) == len(graph.words)
+
+
+def test_the_words_of_examples_come_first_and_words_that_are_read_alike_share_a_node(bert: tuple[Any, Any]) -> None:
+    words = Dictionary(entries={"good": ["fine"], "café": ["a bar", "bistro"], "cafe": ["inn"], "film": ["movie"]})
+    rows = Examples(rows=(Example(id="0", texts=("a Film", "the Café"), label=0),))
+    model, tokenizer = smooth(*bert, Smoothing(substitutions=words, most_words=4), texts=rows)
+    assert model.config.smoothing["words"] == 4
+    added = {token.removesuffix(MARK).lower() for token in tokenizer.get_vocab() if token.endswith(MARK)}
+    assert added == {"film", "movie", "cafe", "bistro"}
+
+
+def test_rows_of_a_kernel_are_means_and_too_large_ones_are_refused(
+    words: Dictionary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = WordGraph.build([words])
+    size = len(graph.words)
+    for hops in (1, 3):
+        kernel = graph.kernel(hops)
+        P = kernel.rows(torch.arange(size), torch.eye(size, dtype=torch.float64))
+        torch.testing.assert_close(P, literal(graph, torch.eye(size, dtype=torch.float64), hops), rtol=1e-14, atol=0)
+    entries = len(graph.kernel(2).columns)
+    monkeypatch.setattr("unshaken.smoothing.graph.LARGEST", entries)
+    assert len(graph.kernel(2).columns) == entries
+    monkeypatch.setattr("unshaken.smoothing.graph.LARGEST", entries - 1)
+    with pytest.raises(UnshakenError, match="take fewer hops"):
+        graph.kernel(2)
 
 
 def test_copies_and_pickles(bert: tuple[Any, Any], words: Dictionary) -> None:
@@ -356,6 +384,8 @@ def test_names_of_several_sets(tmp_path: Any) -> None:
         TwoHops(wordnet),
         TwoHops(dictionary),
     )
+    smoothing = parse(f"wordnet:limit=8,dictionary:{path}", 3)
+    assert smoothing == Smoothing(substitutions=(WordNet(limit=8), dictionary), hops=3)
     with pytest.raises(UnshakenError, match="did you mean 'wordnet'"):
         parse_substitutions("two-hops:wordnets")
     with pytest.raises(UnshakenError, match="over which set"):
