@@ -545,6 +545,91 @@ def test_a_text_in_which_every_word_is_of_two_scripts_is_latin():
         assert Unicode()(own) == unicodedata.normalize("NFKC", own)
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("abc сор", "abc сор"),  # three letters of six are not most of them
+        ("abcd сор", "abcd cop"),
+        ("abcd сор д", "abcd сор д"),
+        ("cор рос", "cор рос"),  # a word of both counts as Latin, and one of the others alone does not
+        ("cорa рос", "copa poc"),
+        ("дog сор", "дog сор"),  # of a word with a letter that looks like none, the Latin letters count
+        ("дog abcd сор", "дog abcd cop"),
+        ("дogs сор", "дogs сор"),
+        ("ab12345 сор", "ab12345 сор"),  # digits are no letters
+        ("é сор ab", "é сор ab"),
+    ],
+)
+def test_letters_are_replaced_where_most_of_the_text_is_latin(written: str, read: str) -> None:
+    assert Unicode()(written) == read
+    assert Unicode()(read) == read
+
+
+def test_misread_words_are_told_in_lower_case_for_words_that_training_has() -> None:
+    known = KnownWords({"from": 3, "form": 1, "farm": 1, "frog": 0})
+    left = Misread(Typos(), parse("spelling", known), limit=None)
+    assert left.vocabulary() == ["from", "farm", "form"]  # the frequent first, then by the alphabet
+    assert left.neighbours("From") == left.neighbours("from") == left.candidates(["a", "FROM"], 1)
+    assert left.neighbours("from")[0] == "form"
+    assert left.candidates(["frog"], 0) != left.neighbours("frog") == []  # known, and in no text of training
+    source = Dictionary(entries={"from": ["From", "frm", "farm", "xqzkv", "form farm", "Farm", "form"]})
+    assert Misread(source, parse("spelling", known)).neighbours("from") == ["farm", "form"]
+    first = source.candidates(["from"], 0)[:-1]
+    assert Misread(source, parse("spelling", known), limit=len(first)).neighbours("from") == ["farm"]
+    assert left.provenance == f"what the reader makes of {Typos().provenance}, all for one word"
+    few = Unmended(source, parse("spelling", known))
+    assert few.provenance == f"what the reader does not mend of {source.provenance}, at most 8 for one word"
+    prints = {
+        kind(one, parse("spelling", words), limit).fingerprint
+        for kind in (Misread, Unmended)
+        for one in (source, Typos())
+        for words in (known, KnownWords({"from": 4}))
+        for limit in (8, None)
+    }
+    assert len(prints) == 16
+
+
+def test_what_is_read_for_a_word_is_the_first_of_equal_ones_and_no_particle() -> None:
+    assert Spelling(known=KnownWords({"qarn": 1, "qern": 1}))("qxrn") == "qarn"
+    assert Spelling(known=KnownWords({"qa": 900, "qabc": 1}))("qab") == "qabc"
+    known = KnownWords({"qabc": 9})
+    assert Spelling(known=known)("qab") == Spelling(known=known, min_length=3)("qab") == "qabc"
+    assert Spelling(known=known, min_length=4)("qab qabb") == "qab qabc"
+    with pytest.raises(UnshakenError, match="at least 3"):
+        Spelling(known=known, min_length=2)
+    rare = KnownWords({"qbac": 0, "qabc": 9})  # 9.5 to 1: "q" and "c" stay, and two letters are swapped
+    assert Spelling(known=rare, doubt=9.5)("qbac") == "qabc"
+    assert Spelling(known=rare, doubt=9.6)("qbac") == "qbac"
+    assert Spelling(known=KnownWords({"qbac": 0, "qabc": 0}), doubt=1)("qbac") == "qbac"
+
+
+@given(st.sampled_from(["movie", "good", "wonderful", "free", "shame", "ab"]), st.data())
+def test_the_few_places_that_are_looked_at_find_every_word_one_edit_away(word: str, data: st.DataObject) -> None:
+    written = data.draw(st.sampled_from(sorted(set(edits(word, "aeiosz")))))
+    near = {other for other in edits(written, KNOWN.letters) if other in KNOWN and len(other) >= 3}
+    assert Spelling(known=KNOWN)._near(written) == sorted(near - {written})
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("x g o o d q", "x good q"),
+        ("g-o-o-d-f-r-e-e", "good free"),
+        ("g_o_o_d g o o d", "good good"),
+        ("g.o o.d g o", "g.o o.d g o"),  # gaps of one kind, and three letters
+        ("1g o o d", "1g o o d"),
+        ("sh ame! Wonder ful Mov ie", "shame! Wonderful Movie"),
+        ("wo nder ful", "wonderful"),
+        ("a good story", "a good story"),
+        ("some thing with out", "some thing with out"),  # both halves are words
+        ("mo-vie mo  vie", "mo-vie mo  vie"),
+    ],
+)
+def test_gaps_that_are_closed_and_gaps_that_stay(written: str, read: str) -> None:
+    assert Spacing(known=KNOWN)(written) == read
+    assert Spacing(known=KNOWN)(read) == read
+
+
 def test_what_a_reader_knows_is_not_set_by_name() -> None:
     with pytest.raises(UnshakenError, match="come from its model"):
         parse("unicode,spelling:known=x", KnownWords({"good": 2}))
