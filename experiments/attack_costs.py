@@ -63,7 +63,8 @@ def fits() -> Table:
         fit = found["fit"]
         terms = [fit[key] for key in ("seconds_per_example", "seconds_per_query", "seconds_per_token")]
         errors = [f"{fit['median_error']:.0%}", f"{fit['largest_error']:.0%}"]
-        rows.append([found["about"]["device"], *(f"{1e6 * value:,.2f}" for value in terms), *errors])
+        machine = found["about"]["device"] + (", bf16" if found["about"]["bf16"] else "")
+        rows.append([machine, *(f"{1e6 * value:,.2f}" for value in terms), *errors])
     return {}, ["machine", "a, us", "b, us", "c, us", "median miss", "largest miss"], rows
 
 
@@ -81,7 +82,7 @@ def estimates(machine: str) -> Table | None:
             f"{row['texts']:,}",
             str(row["devices"]),
             f"{row['largest_share']:,}",
-            f"{row['hours']:.1f}",
+            f"{row['hours']:.1f}" if row["hours"] >= 1 else f"{row['hours']:.2g}",  # a GPU may need seconds
         ]
         for row in found["estimates"]
     ]

@@ -24,6 +24,7 @@ import baselines
 import results
 from defence_table import differences as trial_differences
 from defence_table import table as trial_table
+from unshaken.evaluation.statistics import over_seeds_and_examples, wilson
 from unshaken.leaderboard import Entry, rank, read_entries
 from unshaken.leaderboard.cost import cost_of
 
@@ -170,19 +171,19 @@ def attacks_int8() -> str:
     return grid(["answers", "speed", "a log-probability moves by", "labels that change"], rows)
 
 
-def attacked_models() -> list[tuple[str, list[dict[str, Any]]]]:
-    """The models of the GPU's record, each with what was measured of it."""
+def attacked_models(file: str = "attacks.jsonl") -> list[tuple[str, list[dict[str, Any]]]]:
+    """The models of a GPU's record, each with what was measured of it."""
     models: list[tuple[str, list[dict[str, Any]]]] = []
-    for row in lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl"):
+    for row in lines(HERE / "benchmarks" / "gpu" / file):
         if "device" in row:
-            models.append((row["model"], []))
+            models.append((Path(row["model"]).name, []))
         else:
             models[-1][1].append(row)
     return models
 
 
-def attacks_caption() -> str:
-    about = lines(HERE / "benchmarks" / "gpu" / "attacks.jsonl")[0]
+def attacks_caption(file: str = "attacks.jsonl") -> str:
+    about = lines(HERE / "benchmarks" / "gpu" / file)[0]
     return caption({key: value for key, value in about.items() if key != "model"})
 
 
@@ -241,6 +242,48 @@ def attacks_compared() -> str:
     ]
     heading = ["model", "attack", "examples", "outcomes that differ", "accuracy, cohorts", "one by one"]
     return attacks_caption() + grid([*heading, "queries, cohorts", "one by one", "speed-up"], rows)
+
+
+def attacks_precision() -> str:
+    """Queries answered in bf16 beside float32: the same sentences, the same weights."""
+    file = "precision.jsonl"
+    if not (HERE / "benchmarks" / "gpu" / file).exists():
+        return "Not measured yet: `python benchmarks/attacks.py precision` makes the numbers."
+    found = [(model, row) for model, own in attacked_models(file) for row in own]
+    asked = "rows" if all("rows" in row for _, row in found) else "queries"  # older records have no rows
+    rows = []
+    for model, row in found:
+        rates = [count / seconds for count, seconds in zip(row[asked], row["seconds"], strict=True)]
+        moved = over_seeds_and_examples([[gained_in_bf16(row)]])
+        rows.append(
+            [
+                model,
+                row["attack"],
+                str(row["examples"]),
+                *(f"{share:.1%}" for share in row["accuracy_under_attack"]),
+                f"{100 * moved.estimate:+.1f} [{100 * moved.low:+.1f}, {100 * moved.high:+.1f}]",
+                str(row["outcomes_that_differ"]),
+                str(wilson(row["outcomes_that_differ"], row["examples"])),
+                *(str(count) for count in row.get("unconfirmed", ["not recorded"] * 2)),
+                *(number(rate, 0) for rate in rates),
+                number(rates[1] / rates[0]),
+                number(row["speed_up"]),
+            ]
+        )
+    heading = ["model", "attack", "examples", "accuracy, float32", "bf16", "difference, points"]
+    heading += ["outcomes that differ", "in %", "not confirmed, float32", "bf16"]
+    return attacks_caption(file) + grid([*heading, f"{asked}/s, float32", "bf16", "ratio", "speed-up"], rows)
+
+
+def gained_in_bf16(row: dict[str, Any]) -> list[int]:
+    """For each example: 1 where it held in bf16 alone, -1 where it held in float32 alone, else 0."""
+    if "survived" in row:
+        return [int(half) - int(full) for full, half in zip(*row["survived"], strict=True)]
+    # An older record has totals: as many examples as they allow held in one alone, which makes the widest interval.
+    full, half = (round(share * row["examples"]) for share in row["accuracy_under_attack"])
+    lost = min(full, (row["outcomes_that_differ"] - (half - full)) // 2)
+    gained = lost + half - full
+    return [1] * gained + [-1] * lost + [0] * (row["examples"] - gained - lost)
 
 
 def attacks_profile() -> str:
@@ -464,6 +507,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "smoothing-cost": smoothing_cost,
     "baselines": baselines.table,
     "attacks-compared": attacks_compared,
+    "attacks-precision": attacks_precision,
     "attacks-profile": attacks_profile,
     "results-totals": results.totals,
     "results-index": results.index,

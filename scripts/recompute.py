@@ -30,6 +30,7 @@ from recomputed.other_tables import (
     check_headline,
     check_index,
     check_peaks,
+    check_precision,
     check_rates,
     check_totals,
     check_trial,
@@ -60,6 +61,7 @@ CHECKS: dict[str, tuple[Any, str]] = {
     "swap-greed": (check_trial, "swap-greed.jsonl"),
     "peak-memory": (check_peaks, ""),
     "descent-watched": (check_descent, ""),
+    "attacks-precision": (check_precision, ""),
     "attack-rates": (check_rates, ""),
     "attack-fit-gpu": (check_fits, ""),
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from .estimates import SEEDS_FOR_A_STAR, Estimate, Marks, difference_of, over_seeds, paired, share_of, stars
 from .recipe_tables import check_majorities, check_recipe_table, check_told
@@ -489,3 +490,51 @@ def check_fits(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -
         computed = [str(len(seconds)), [Number(1e3 * fixed)], [Number(1e6 * each)], [Number(missed, ".0f"), "%"]]
         for column, cell, wanted in zip(heading[1:], row[1:], computed, strict=True):
             place.cell(row[0], column, cell, wanted)
+
+
+def check_precision(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """Searches answered in bf16 beside float32, by sentences; from totals, the widest interval that they allow."""
+    path = checkout.root / "experiments" / "benchmarks" / "gpu" / "precision.jsonl"
+    if not path.exists():
+        place.skip("not measured yet", 0)
+        return
+    records: list[tuple[str, Any]] = []
+    model = ""
+    for record in plain_lines(path):
+        if "device" in record:
+            model = re.split(r"[\\/]", record["model"])[-1]
+        else:
+            records.append((model, record))
+    heading, *rows = grid(only_table(lines))
+    if [(row[0], row[1]) for row in rows] != [(model, one["attack"]) for model, one in records]:
+        place.fail("all", "rows", [row[:2] for row in rows], [(model, one["attack"]) for model, one in records])
+        return
+    unit = "rows" if all("rows" in one for _, one in records) else "queries"
+    check_heading(place, heading[10:11], [f"{unit}/s, float32"])
+    for row, (_, one) in zip(rows, records, strict=True):
+        count, differ, shares = one["examples"], one["outcomes_that_differ"], one["accuracy_under_attack"]
+        if "survived" in one:
+            full, half = (np.array([mark == "1" for mark in marks], float) for marks in one["survived"])
+            moved = half - full
+        else:  # of all splits of what differs that give these accuracies, the one that moves most
+            held = [round(count * share) for share in shares]
+            splits = [(held[1] - held[0] + lost, lost) for lost in range(held[0] + 1)]
+            gained, lost = max((split for split in splits if split[0] >= 0 and sum(split) <= differ), key=sum)
+            moved = np.repeat([1.0, -1.0, 0.0], [gained, lost, count - gained - lost])
+        found = difference_of([moved[None]])
+        assert found is not None
+        bounds = stats.binomtest(differ, count).proportion_ci(method="wilson")
+        speeds = [asked / seconds for asked, seconds in zip(one[unit], one["seconds"], strict=True)]
+        computed: list[str | list[Any]] = [
+            str(count),
+            *([Number(100 * share), "%"] for share in shares),
+            [*gain(found, False)[:-1], "]"],
+            str(differ),
+            [Number(100 * differ / count), " [", Number(100 * bounds.low), ", ", Number(100 * bounds.high), "]"],
+            *(str(told) for told in one.get("unconfirmed", ("not recorded", "not recorded"))),
+            *([Number(speed, ".0f")] for speed in speeds),
+            [Number(speeds[1] / speeds[0], ".2f")],
+            [Number(one["seconds"][0] / one["seconds"][1], ".2f")],
+        ]
+        for column, cell, wanted in zip(heading[2:], row[2:], computed, strict=True):
+            place.cell(f"{row[0]} {row[1]}", column, cell, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -32,6 +33,26 @@ def test_tables_are_not_filled_by_a_question_or_a_slip(monkeypatch, word, status
     with pytest.raises(SystemExit) as ended:
         fill_tables.main()
     assert ended.value.code == status
+
+
+def test_costs_of_a_gpu_say_their_precision_and_show_minutes(monkeypatch, tmp_path):
+    """A million sentences may take minutes on many cards, which 0.0 hours would not tell."""
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    attack_costs = importlib.import_module("attack_costs")
+    (tmp_path / "benchmarks" / "gpu").mkdir(parents=True)
+    fit = {"seconds_per_example": 2e-3, "seconds_per_query": 5e-6, "seconds_per_token": 2.5e-7}
+    row = {"length": 20, "candidates": 8, "queries": 1101, "examples_per_second": 1250.0, "texts": 1_000_000}
+    row |= {"devices": 64, "largest_share": 15_865}
+    record = {
+        "about": {"device": "a card", "bf16": True},
+        "fit": {**fit, "median_error": 0.06, "largest_error": 0.26},
+        "estimates": [{**row, "name": "short", "hours": 0.0035256}, {**row, "name": "long", "hours": 123.45}],
+    }
+    (tmp_path / "benchmarks" / "gpu" / "attack_cost.json").write_text(json.dumps(record), encoding="utf-8")
+    monkeypatch.setattr(attack_costs, "HERE", tmp_path)
+    assert attack_costs.fits()[2] == [["a card, bf16", "2,000.00", "5.00", "0.25", "6%", "26%"]]
+    cells = ["20", "8", "1,101", "1250.00", "1,000,000", "64", "15,865"]
+    assert attack_costs.estimates("gpu")[2] == [["short", *cells, "0.0035"], ["long", *cells, "123.5"]]
 
 
 def test_every_command_has_a_row_in_which_command():

@@ -229,6 +229,53 @@ def test_an_entry_of_two_seeds_has_no_rank_and_moves_none(recompute, tmp_path, m
     assert findings.wrong == []
 
 
+TOTALS = {"attack": "pwws", "examples": 8, "accuracy_under_attack": [0.25, 0.375], "outcomes_that_differ": 4}
+TOTALS |= {"queries": [800, 600], "seconds": [2.0, 0.5], "speed_up": 4.0}
+SENTENCES = {"survived": ["11000000", "10110000"], "unconfirmed": [0, 1], "rows": [400, 300]}
+
+
+@pytest.mark.parametrize(
+    ("more", "unit", "moved", "told", "rates"),
+    [
+        # Two gained, one lost: a deviation of 0.641 over 8, and t(7) is 2.365. A fourth cannot have moved.
+        (SENTENCES, "rows", "+12.5 [-41.1, +66.1]", ("0", "1"), ("200", "600", "3.00")),
+        ({}, "queries", "+12.5 [-41.1, +66.1]", ("not recorded", "not recorded"), ("400", "1200", "3.00")),
+        # One gained: a deviation of 0.354.
+        (
+            {"outcomes_that_differ": 1},
+            "queries",
+            "+12.5 [-17.1, +42.1]",
+            ("not recorded",) * 2,
+            ("400", "1200", "3.00"),
+        ),
+    ],
+)
+def test_scoring_in_bf16_has_its_differences_twice(recompute, tmp_path, monkeypatch, more, unit, moved, told, rates):
+    folder = tmp_path / "experiments" / "benchmarks" / "gpu"
+    folder.mkdir(parents=True)
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    fill_tables = importlib.import_module("fill_tables")
+    monkeypatch.setattr(fill_tables, "HERE", tmp_path / "experiments")
+    assert fill_tables.attacks_precision().startswith("Not measured yet: `python benchmarks/attacks.py precision`")
+
+    about = {"device": "a card", "torch": "2", "model": "models/small"}
+    lines = "\n".join(json.dumps(line) for line in (about, {**TOTALS, **more}))
+    (folder / "precision.jsonl").write_text(lines, encoding="utf-8")
+    shown = fill_tables.attacks_precision()
+    caption, _, heading, _, row = shown.splitlines()
+    assert caption == "device a card, torch 2"
+    assert f"| {unit}/s, float32 | bf16 |" in heading
+    differ = {4: ("4", "50.0 [21.5, 78.5]"), 1: ("1", "12.5 [2.2, 47.1]")}[more.get("outcomes_that_differ", 4)]
+    cells = ["small", "pwws", "8", "25.0%", "37.5%", moved, *differ, *told, *rates, "4.00"]
+    assert row == f"| {' | '.join(cells)} |"
+
+    checkout, page = recompute.Checkout(tmp_path), filled("attacks-precision", shown.splitlines())
+    assert wrong(recompute, checkout, "page", page) == []
+    for number, cell in enumerate(cells):
+        faulty = page.replace(row, f"| {' | '.join([*cells[:number], cell + '1', *cells[number + 1 :]])} |")
+        assert wrong(recompute, checkout, "page", faulty), cell
+
+
 CHOOSING = """
 title = "A table that chooses"
 paper = "ours"
