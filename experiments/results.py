@@ -34,6 +34,7 @@ from unshaken_experiments import (
 from unshaken_experiments.recipe import Claim
 from unshaken_experiments.results import coverage_line, settings_line
 from unshaken_experiments.runs import read_outcomes
+from unshaken_experiments.schedule import merge
 from unshaken_experiments.table import judge, star_counts
 
 HERE = Path(__file__).resolve().parent / "reproduce"
@@ -473,27 +474,34 @@ def totals() -> str:
 
 
 def collect(folders: list[str]) -> None:
-    """Write each group's runs, as the command left them, to its file; what a fuller run replaces goes to earlier/."""
+    """Write each group's runs, as the command left them, to its file; what a fuller run replaces goes to earlier/.
+
+    Fuller by what the file's own groups ask: a training that another group shares may have been measured for that one.
+    """
     outcomes: dict[str, Outcome] = {}
     for folder in folders:
         outcomes |= load_outcomes(Path(folder))
-    planned: dict[str, set[str]] = defaultdict(set)  # of a file, which several groups may share
+    planned: dict[str, list[Job]] = defaultdict(list)  # of a file, which several groups may share
     for group in groups():
-        planned[group.file] |= {job.run.key for job in group.jobs()}
-    for file, keys in planned.items():
+        planned[group.file] += group.jobs()
+    for file, jobs in planned.items():
         known = dict(kept(file))
-        replaced = []
-        for key in sorted(keys & outcomes.keys()):  # the fuller of two
-            if key not in known or len(known[key].measured) < len(outcomes[key].measured):
-                replaced += [known[key].line()] if key in known else []
-                known[key] = outcomes[key]
+        wanted = {job.run.key: job.measures for job in merge(jobs)}
+        fuller = [
+            key
+            for key in sorted(wanted.keys() & outcomes.keys())
+            if key not in known or len(outcomes[key].lacks(wanted[key])) < len(known[key].lacks(wanted[key]))
+        ]
+        replaced = [known[key].line() + "\n" for key in fuller if key in known]
         if replaced:  # first, so that a run that is stopped here has lost nothing
             with (HERE / "earlier" / file).open("a", encoding="utf-8") as earlier:
-                earlier.writelines(line + "\n" for line in replaced)
-        lines = sorted(outcome.line() for outcome in known.values())
-        if keys & outcomes.keys():  # other files stay as they were written
+                earlier.writelines(replaced)
+        known |= {key: outcomes[key] for key in fuller}
+        if fuller:  # other files stay as they were written
+            lines = sorted(outcome.line() for outcome in known.values())
             (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        print(f"{file}: {len(keys & known.keys())} of {len(keys)} planned runs")
+        whole = sum(key in known and not known[key].lacks(measures) for key, measures in wanted.items())
+        print(f"{file}: {whole} of {len(wanted)} planned runs")
 
 
 def figures() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,24 @@ def test_a_task_that_is_not_ready_is_waited_for_while_others_run(
     for outcome in schedule.side_by_side([(job, workspace) for job in jobs], 2, is_ready=is_ready):
         done.append(outcome.run)
     assert done[-1] == jobs[0].run
+
+
+def test_a_run_of_another_group_does_not_displace_what_a_group_asked(results: Any, tmp_path: Path) -> None:
+    """The shared training was measured more often elsewhere, but not by what this file's tables show."""
+    own = run_by(load_recipe(tmp_path / "small.toml"), method=0, seed=0, code=CODE)
+    other = {f"sst2 clean vote={count}": own.measured["sst2 clean"] for count in (4, 8)}
+    (tmp_path / "small.jsonl").write_text(own.line() + "\n")
+    shared = tmp_path / "out" / "runs"
+    shared.mkdir(parents=True)
+    (shared / f"{own.run.name}.json").write_text(replace(own, measured=other).line())
+    results.collect([str(tmp_path / "out")])
+    assert (tmp_path / "small.jsonl").read_text() == own.line() + "\n"
+
+    (tmp_path / "earlier").mkdir()
+    job = next(job for job in results.groups()[0].jobs() if job.run == own.run)
+    fuller = replace(own, measured={measure.key("sst2"): own.measured["sst2 clean"] for measure in job.measures})
+    (shared / f"{own.run.name}.json").write_text(fuller.line())
+    results.kept.cache_clear()
+    results.collect([str(tmp_path / "out")])
+    assert (tmp_path / "small.jsonl").read_text() == fuller.line() + "\n"
+    assert (tmp_path / "earlier" / "small.jsonl").read_text() == own.line() + "\n"
