@@ -158,6 +158,7 @@ def test_a_planted_flag_is_found_with_evidence_and_cure(flag: str, plant: object
 
 
 WORDNET, TYPOS = WordNet(limit=8), Typos()
+OWN = Dictionary(entries={"good": ["fine"]}, source="salt and pepper.json")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,9 @@ WORDNET, TYPOS = WordNet(limit=8), Typos()
         ((WORDNET, TYPOS), None, False),
         ((WORDNET, TYPOS, Dictionary(entries={"film": ["movie"]})), "all", False),
         ((Dictionary(entries={"film": ["movie"]}), WORDNET), "all", False),
+        ((OWN, TYPOS), "all", True),
+        ((OWN, All((TYPOS, WORDNET))), "all", True),
+        ((OWN, TYPOS), "unicode", False),
         ((TYPOS, Homoglyphs()), "all", False),  # which another flag tells: training used neither
     ],
 )
@@ -176,8 +180,8 @@ def test_a_joined_set_is_known_where_training_and_the_reader_know_all_of_it(
     sources: tuple[Substitutions, ...], reader: str | None, is_known: bool
 ) -> None:
     item = clean()
-    described = [{"name": WORDNET.name, "fingerprint": WORDNET.fingerprint}]
-    training = replace(item.model.training, substitutions=tuple(described), details={"reader": reader})
+    described = tuple({"name": one.name, "fingerprint": one.fingerprint} for one in (WORDNET, OWN))
+    training = replace(item.model.training, substitutions=described, details={"reader": reader})
     runs = tuple(
         replace(one, settings={**one.settings, "substitutions": All(sources).described()}) for one in item.attacks
     )
@@ -186,6 +190,17 @@ def test_a_joined_set_is_known_where_training_and_the_reader_know_all_of_it(
     assert ("same-substitutions" in flags) == is_known
     if is_known:
         assert "beside what the reader maps back (typos)" in flags["same-substitutions"].evidence
+
+
+def test_names_of_files_are_not_taken_for_the_sets_that_a_joined_one_joins() -> None:
+    misleading = Dictionary(entries={"film": ["movie"]}, source="x and typos: y.json")
+    item = clean()
+    training = replace(item.model.training, details={"reader": "all"})
+    item = replace(item, model=replace(item.model, training=training))
+    for sources, flags in (((WORDNET, misleading), set()), ((WORDNET, misleading, TYPOS), {"knows-this-source"})):
+        settings = {**item.attacks[0].settings, "substitutions": All(sources).described()}
+        changed = change_first_run(item, settings=settings)
+        assert {check.flag for check in Report(evaluations=tuple(three_seeds(changed))).flags} == flags
 
 
 def test_a_vote_is_clear_where_a_wide_search_went_through_it_and_knows_its_own_set() -> None:

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from unshaken.cli import options
+
 
 def cite(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders or report.json files of runs, or folders of models.", exists=True)
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="Folders or report.json files of runs, or folders of models.")],
 ) -> None:
     """Print the BibTeX of every method that a run used."""
+    options.require_runs(runs)
     from unshaken.errors import UnshakenError
     from unshaken.evaluation import Report, TrainingRecord, citations
 

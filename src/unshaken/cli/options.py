@@ -169,6 +169,13 @@ def require_files(tasks: str) -> None:
             raise UnshakenError(f"no such file: {name}{hint}")
 
 
+def require_runs(runs: list[Path]) -> None:
+    """The same for folders and files of results."""
+    for run in runs:
+        if not run.exists():
+            raise UnshakenError(f"no such file: {run}")
+
+
 def require_models(*names: str) -> None:
     """The same for models that are neither files nor addresses: a folder, or what the hub has."""
     from unshaken.pretrained import locate

@@ -11,7 +11,7 @@ from unshaken.cli import options
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of evaluate, or their report.json files.", exists=True)],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of evaluate, or their report.json files.")],
     out: Annotated[Path, typer.Option(help="The suffix decides: .html .md .tex .csv .json.")] = Path("report.html"),
     called: options.Names = None,
     figures: Annotated[Path | None, typer.Option(help="Also write figures, as PNG and SVG, into this folder.")] = None,
@@ -20,6 +20,7 @@ def report(
 
     Models are compared on the examples they share.
     """
+    options.require_runs(runs)
     from unshaken.console import Console
     from unshaken.evaluation import Report, merge
     from unshaken.reports.figures import report_figures, save_figure

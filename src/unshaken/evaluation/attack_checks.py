@@ -138,7 +138,7 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     if used and not new:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
         settle = "attack with another set as well, for example --substitutions typos"
-        if read := sorted({name for own in sets for name in _parts(own)} & _read_back(training)):
+        if read := sorted({str(part.get("name")) for own in sets for part in _parts(own)} & _read_back(training)):
             evidence += f", beside what the reader maps back ({', '.join(read)})"
             settle = "attack with a set that neither knows as well, for example --substitutions dictionary:FILE"
         return raised(flag, subject, evidence, settle)
@@ -156,15 +156,20 @@ READ_BACK = {
 
 def _has_seen(training: TrainingRecord, own: Mapping[str, Any]) -> bool:
     """Whether training used this set; of one that joins several, each that the reader does not map back."""
-    left = [name for name in _parts(own) if name not in _read_back(training)]
-    joined = bool(left) and all(training.has_seen(name, "") for name in left)
+    parts = [(str(part.get("name")), str(part.get("fingerprint", ""))) for part in _parts(own)]
+    left = [part for part in parts if part[0] not in _read_back(training)]
+    joined = bool(left) and all(training.has_seen(*part) for part in left)
     return joined or training.has_seen(str(own.get("name")), str(own["fingerprint"]))
 
 
-def _parts(own: Mapping[str, Any]) -> list[str]:
-    """The names of the sets that a joined one joins, which its provenance tells."""
-    is_joined = own.get("name") == All.name
-    return re.findall(r"(?:^| and )([^:]*): ", str(own.get("provenance", ""))) if is_joined else []
+def _parts(own: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The sets that a joined one joins; of a record without them, their names, as far as its provenance tells."""
+    if own.get("name") != All.name:
+        return []
+    sources = own.get("sources")
+    if not isinstance(sources, list):
+        return [{"name": name} for name in re.findall(r"(?:^| and )([^:]*): ", str(own.get("provenance", "")))]
+    return [part for one in sources if isinstance(one, Mapping) for part in _parts(one) or [one]]
 
 
 def _read_back(training: TrainingRecord) -> set[str]:
@@ -200,8 +205,7 @@ def _names(settings: Any) -> set[str]:
     """The names of all sets, also of the sources of one that joins several."""
     names: set[str] = set()
     for own in _sets(settings):
-        names |= {str(own["name"])} if "name" in own else set()
-        names |= {name for name in READ_BACK if f"{name}: " in str(own.get("provenance", ""))}
+        names |= {str(one["name"]) for one in (own, *_parts(own)) if "name" in one}
     return names
 
 

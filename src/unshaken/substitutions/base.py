@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from unshaken.substitutions.words import Words
 
@@ -29,7 +29,7 @@ class Substitutions(ABC):
     @abstractmethod
     def fingerprint(self) -> str: ...
 
-    def described(self) -> dict[str, str]:
+    def described(self) -> dict[str, Any]:
         """For settings, records and reports."""
         return {"name": self.name, "provenance": self.provenance, "fingerprint": self.fingerprint}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions, content_hash
@@ -45,6 +45,11 @@ class All(Substitutions):
     @property
     def fingerprint(self) -> str:
         return content_hash([self.name, str(self.limit), *(one.fingerprint for one in self.sources)])
+
+    def described(self) -> dict[str, Any]:
+        """With the sets that it joins: which they are is not to be read from a text that may quote names of files."""
+        parts = ({key: told for key, told in one.described().items() if key != "provenance"} for one in self.sources)
+        return {**super().described(), "sources": list(parts)}
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         return self._join([one.candidates(words, position) for one in self.sources])
