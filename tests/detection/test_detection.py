@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +12,12 @@ import pytest
 from victims import TEXTS, WORD_LIST, bag_of_words, bag_victim, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Exhaustive, Genetic, HotFlip, Unflagged, Victim
-from unshaken.detection import Agreement, Guarded, auroc, detect, threshold_for
+from unshaken.cli.detect import detection_table
+from unshaken.console import Console
+from unshaken.detection import Agreement, Detection, Guarded, auroc, detect, threshold_for
 from unshaken.detection.guarded import SHARPNESS
 from unshaken.errors import UnshakenError
+from unshaken.proportion import Proportion
 from unshaken.substitutions import Dictionary
 from unshaken.victims import Vote
 
@@ -171,7 +176,21 @@ def test_the_command_line_detects(unshaken, refused, tiny, tmp_path, write_rows)
     code, text, err = unshaken("detect", tiny, data, "--vote", 3, "--device", "cpu", "--out", out)
     assert code == 0, err
     assert "attack on both" in text
+    assert "1% of 6 clean texts is less than one" in err
+    assert re.search(r"note: model and detector: pwws on 6 examples .* at most about [\d,]+ questions", err)
     found = json.loads(next(out.glob("*.detection.json")).read_text())
     assert found["vote"]["k"] == 3
     assert found["found"]["false_alarms"] <= 0.01
     assert "one search" in refused("detect", tiny, data, "--attack", "pwws,genetic")
+
+
+def test_the_table_has_each_share_of_its_own_total_with_an_interval() -> None:
+    shares = {"clean": 0.9, "false_alarms": 0.01, "threshold": 0.6, "auroc": 0.87654, "true_positives": 0.25}
+    attacked = {"fooled": 0.4, "fooled_unflagged": 0.3, "fooled_jointly": 0.35}
+    screen = io.StringIO()
+    Console(file=screen, width=80).print(detection_table("made", 200, "pwws", Detection(**shares, **attacked)))
+    shown = screen.getvalue()
+    for what, hits, total in [("rightly", 180, 200), ("its texts flagged", 20, 80), ("attack on both", 70, 200)]:
+        (line,) = (line for line in shown.splitlines() if what in line)
+        assert line.split(what)[1].strip() == str(Proportion(hits=hits, total=total))
+    assert "87.7" in shown

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from unshaken.attacks import PWWS, Beam, Genetic, Greedy
+from unshaken.certificates import Deletion, RanMask
 from unshaken.cli.options import require_models
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
-from unshaken.evaluation.outlook import outlook
+from unshaken.evaluation.outlook import certificates_outlook, outlook
 from unshaken.examples import Example, Examples
 from unshaken.substitutions import Dictionary
 from unshaken.victims.base import Victim
@@ -96,6 +97,13 @@ def test_what_is_repeated_is_counted(attack: PWWS, monkeypatch: pytest.MonkeyPat
     assert said == pytest.approx(times * promised([attack]), rel=0.01)
     assert sum(asked) <= said * 1.1
     assert sum(asked) >= said / 4
+
+
+def test_certificates_ask_no_more_than_was_said() -> None:
+    proofs = [RanMask(samples=30, guesses=5), Deletion(samples=20, guesses=5)]
+    line = certificates_outlook(stubborn(), rows(*TEXTS), proofs)
+    assert line.startswith(f"ranmask, deletion on 4 examples: at most {4 * (35 + 25)} questions, ")
+    assert sum(own(stubborn(), rows(*TEXTS)).asked for own in proofs) <= 4 * (35 + 25)
 
 
 def test_a_run_that_goes_on_counts_what_is_left(tmp_path: Path) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from unshaken.cli import options
 from unshaken.cli.known import named, require_tasks
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from unshaken.certificates import Certified
 
 
 def certify(
@@ -48,7 +43,10 @@ def certify(
     from unshaken.cli.data import load_sets
     from unshaken.cli.evaluate import parse_certificates
     from unshaken.console import Console
+    from unshaken.display import note
+    from unshaken.evaluation.outlook import certificates_outlook
     from unshaken.files import locked, write_json
+    from unshaken.reports.certified import terminal_certified, title
     from unshaken.schema import encode
     from unshaken.victims import Victim
 
@@ -61,15 +59,9 @@ def certify(
         )
         sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
         for name, examples in sets.items():
+            note(certificates_outlook(victim, examples, chosen))
             found = [own(victim, examples, progress=console.is_terminal) for own in chosen]
-            console.print(certified_table(name, found, radii))
+            heading = f"Certified accuracy on {name} (%)"
+            console.print(terminal_certified(heading, [(title(item), item) for item in found], radii))
             path = write_json(out / f"{name.replace('/', '-')}.certified.json", encode(found))
             console.print(f"Certificates: {path}", markup=False, soft_wrap=True)
-
-
-def certified_table(data: str, found: list[Certified], radii: list[int]) -> Table:
-    """Certified accuracy by the number of changed words."""
-    from unshaken.console import terminal_table
-    from unshaken.reports.certified import cells, headings
-
-    return terminal_table(f"Certified accuracy on {data} (%)", headings(radii), [cells(item, radii) for item in found])

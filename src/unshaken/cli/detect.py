@@ -53,8 +53,10 @@ def detect(
     from unshaken.cli.data import load_sets
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.console import Console
-    from unshaken.detection import Agreement
+    from unshaken.detection import Agreement, Guarded
     from unshaken.detection import detect as run
+    from unshaken.display import note
+    from unshaken.evaluation.outlook import outlook
     from unshaken.files import locked, write_json
     from unshaken.schema import encode
     from unshaken.victims import Victim, Vote
@@ -70,29 +72,38 @@ def detect(
         voted = options.voting(victim, vote, vote_rate, vote_substitutions or substitutions)
         assert isinstance(voted, Vote)
         sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
+        detector = Agreement(voted)
         for name, examples in sets.items():
-            found = run(Agreement(voted), examples, chosen[0], false_alarms=false_alarms, progress=console.is_terminal)
-            console.print(detection_table(name, chosen[0].name, found))
+            if false_alarms * len(examples) < 1:
+                note(
+                    f"{100 * false_alarms:g}% of {len(examples)} clean texts is less than one: the threshold is the "
+                    "suspicion of the most suspicious, and says little; give more examples (-n) or more --false-alarms"
+                )
+            for what, attacked in {"the model alone": victim, "model and detector": Guarded(detector, 0.5)}.items():
+                if line := outlook([attacked], examples, chosen):
+                    note(f"{what}: {line}")
+            found = run(detector, examples, chosen[0], false_alarms=false_alarms, progress=console.is_terminal)
+            console.print(detection_table(name, len(examples), chosen[0].name, found))
             about = {"attack": chosen[0].settings(), "vote": voted.settings(), "model": victim.fingerprint}
             path = write_json(out / f"{name.replace('/', '-')}.detection.json", {**about, "found": encode(found)})
             console.print(f"Detection: {path}", markup=False, soft_wrap=True)
 
 
-def detection_table(data: str, attack: str, found: Detection) -> Table:
-    """The numbers, from what a detector promises to what it keeps."""
+def detection_table(data: str, count: int, attack: str, found: Detection) -> Table:
+    """The numbers with their intervals, from what a detector promises to what it keeps."""
     from unshaken.console import terminal_table
+    from unshaken.proportion import Proportion
 
-    def percent(share: float | None) -> str:
-        return "none fooled" if share is None else f"{100 * share:.1f}"
+    def percent(share: float | None, total: int = count) -> str:
+        return "none fooled" if share is None else str(Proportion(hits=round(share * total), total=total))
 
     rows = {
-        "clean texts answered rightly": found.clean,
-        "clean texts flagged": found.false_alarms,
-        "AUROC, attack on the model alone": found.auroc,
-        "of its texts flagged": found.true_positives,
-        "examples fooled, no detector": found.fooled,
-        "fooled and not flagged, attack on the model alone": found.fooled_unflagged,
-        "fooled and not flagged, attack on both": found.fooled_jointly,
+        "clean texts answered rightly": percent(found.clean),
+        "clean texts flagged": percent(found.false_alarms),
+        "AUROC, attack on the model alone": "none fooled" if found.auroc is None else f"{100 * found.auroc:.1f}",
+        "of its texts flagged": percent(found.true_positives, round(found.fooled * count)),
+        "examples fooled, no detector": percent(found.fooled),
+        "fooled and not flagged, attack on the model alone": percent(found.fooled_unflagged),
+        "fooled and not flagged, attack on both": percent(found.fooled_jointly),
     }
-    shown = [(what, percent(share)) for what, share in rows.items()]
-    return terminal_table(f"Detection on {data} under {attack} (%)", ("", ""), shown)
+    return terminal_table(f"Detection on {count} examples of {data} under {attack} (% [95%])", ("", ""), rows.items())

@@ -12,6 +12,7 @@ from typing import TypeGuard
 from unshaken.attacks import PWWS, Beam, Genetic, SearchAttack, TextFooler
 from unshaken.attacks.base import Attack
 from unshaken.attacks.shard_files import Merged
+from unshaken.certificates import Certificate
 from unshaken.display import duration
 from unshaken.evaluation.one_run import results_file
 from unshaken.evaluation.probes import variants
@@ -82,6 +83,17 @@ def outlook(
     except Exception:  # the run meets what is wrong with a text too, and lets that example alone fail
         return line
     return f"{line}, {duration(seconds)} at {total / seconds:,.0f} per second; a search that succeeds stops earlier"
+
+
+def certificates_outlook(victim: Victim, examples: Examples, certificates: Sequence[Certificate]) -> str:
+    """How long certificates take at most: equal draws of a text are asked once."""
+    total = len(examples) * sum(own.guesses + own.samples for own in certificates)
+    line = f"{', '.join(own.name for own in certificates)} on {len(examples):,} examples: at most {total:,} questions"
+    try:
+        rate = _rate(victim, [row.texts for row in examples.sample(min(GLANCE, len(examples)))])
+    except Exception:  # the run meets what is wrong with a text too, and tells it
+        return line
+    return f"{line}, {duration(total / rate)} at {rate:,.0f} per second; equal draws are asked once"
 
 
 def _rate(victim: Victim, texts: Sequence[tuple[str, ...]]) -> float:

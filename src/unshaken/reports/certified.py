@@ -7,8 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from unshaken.certificates import CERTIFICATES, Certificate, Certified
+from unshaken.display import visible
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from unshaken.evaluation.report import Report
 
 RADII = (0, 1, 2, 4)
@@ -55,6 +58,27 @@ def cells(item: Certified, radii: Sequence[int] = RADII) -> tuple[str, ...]:
         f"{item.asked / count:.0f}",
         f"{item.seconds:.1f}",
     )
+
+
+def terminal_certified(heading: str, found: Sequence[tuple[str, Certified]], radii: Sequence[int] = RADII) -> Group:
+    """Shares in a table that eighty columns hold, what was drawn and what it cost below: one table cut its numbers."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from unshaken.console import terminal_table
+
+    rows = [(name, dict(zip(headings(radii), cells(item, radii), strict=True))) for name, item in found]
+    shares = headings(radii)[3 : 3 + len(radii) + 1]
+    table = terminal_table(heading, ("", *shares), [(name, *(own[key] for key in shares)) for name, own in rows])
+    table.columns[0].overflow = "fold"
+    for column in table.columns[1:]:
+        column.no_wrap = True
+    costs = [
+        f"{name}: {own['n']} texts, abstains from {own['abstains']}%, {own['samples']} samples, alpha {own['alpha']}, "
+        f"{own['asked per text']} asked per text, {own['seconds']} seconds"
+        for name, own in rows
+    ]
+    return Group(table, *(Text(visible(line), style="dim") for line in costs))
 
 
 def certified_rows(report: Report) -> list[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from unshaken.evaluation.flags import FLAGS, Check
 from unshaken.evaluation.results import CLEAN, AttackRun
 from unshaken.pages import render_part
 from unshaken.proportion import Proportion
-from unshaken.reports.certified import NOTE, certified_rows, headings
+from unshaken.reports.certified import NOTE, certified_rows, headings, terminal_certified, title
 from unshaken.reports.charts import by_data
 
 if TYPE_CHECKING:
@@ -113,14 +113,12 @@ def terminal(report: Report) -> Any:
 def _terminal_certified(report: Report) -> list[Any]:
     from rich.text import Text
 
-    from unshaken.console import terminal_table
-
-    proved = certified_rows(report)
-    if not proved:
-        return []
-    rows = [(f"{model} on {data}", *rest) for data, model, *rest in proved]
-    table = terminal_table("Certified (%)", ("model", *headings()), rows, left=("certificate",))
-    return [table, Text(NOTE, style="dim")]
+    found = [
+        (f"{title(item)}, {report.name_of(evaluation)} on {evaluation.data.name}", item)
+        for evaluation in report.evaluations
+        for item in evaluation.certificates
+    ]
+    return [terminal_certified("Certified (%)", found), Text(NOTE, style="dim")] if found else []
 
 
 def _terminal_flag(flag: str, checks: Sequence[Check]) -> list[Any]:
