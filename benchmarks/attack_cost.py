@@ -77,7 +77,7 @@ def stubborn_victim(arguments: Any) -> ModelVictim:
     model = AutoModelForSequenceClassification.from_pretrained(arguments.model, num_labels=2, dtype=torch.float32)
     with torch.no_grad():
         model.classifier.bias.copy_(torch.tensor([8.0, -8.0]))
-    model.to(dtype).classifier.float()  # a score of about 8 would not move in bf16, and Genetic would repeat itself
+    model.to(dtype).classifier.float()  # a score of about 8 hardly moves in bf16, and Genetic repeats itself
     model.classifier.register_forward_pre_hook(lambda _, given: (given[0].float(),))
     return Victim.from_model(model.to(arguments.device), tokenizer, name="stubborn")
 
