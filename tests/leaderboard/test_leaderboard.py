@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,14 +19,14 @@ from victims import TEXTS as MORE
 from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken import Connection, connect
-from unshaken.attacks import PWWS, Exhaustive, Genetic, Victim
+from unshaken.attacks import PWWS, Beam, Exhaustive, Genetic, HullAttack, Transfer, Victim
 from unshaken.cli import app
 from unshaken.defences import ASCC, PTWD, RIFT, SWAP, FreeLB, PlainTeacher, Standard, training_cost
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate
 from unshaken.evaluation.statistics import wilson
 from unshaken.evaluation.training_record import TrainingRecord
-from unshaken.examples import Examples
+from unshaken.examples import Example, Examples
 from unshaken.leaderboard import (
     Entry,
     Scored,
@@ -36,6 +39,7 @@ from unshaken.leaderboard import (
     submit,
     verify,
 )
+from unshaken.leaderboard.breaking import _require_wording
 from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
@@ -341,6 +345,36 @@ def test_the_page_tells_what_was_tried_on_what_is_left(spared: tuple[Entry, Repo
     assert told in page
 
 
+def test_marks_are_what_became_of_each_example() -> None:
+    outcomes = {"e0": "success", "e1": "skipped", "e2": "failure", "e3": "error"}
+    rows = [SimpleNamespace(id=f"e{number}", correct=number != 1) for number in range(5)]  # the last was not tried
+    results = [SimpleNamespace(example_id=key, outcome=outcome) for key, outcome in outcomes.items()]
+    runs = [SimpleNamespace(results=results), SimpleNamespace(results=[])]
+    evaluation: Any = SimpleNamespace(predictions=rows, attacks=runs)
+    assert clean_marks(evaluation) == "10111"
+    assert held_marks(evaluation, ["pwws", "beam"]) == {"pwws": "001??", "beam": "?0???"}
+
+
+def test_suites_are_what_the_page_says_of_them(victims: list[Victim]) -> None:
+    mini, full = suite("mini", WORD_LIST, ()), suite("full", WORD_LIST, victims)
+    words: dict[str, Any] = {"substitutions": WORD_LIST}
+    assert mini.first == full.first == (PWWS(**words),)
+    assert mini.last == (Genetic(**words, population=20, generations=10), Exhaustive(**words, limit=1000))
+    transfers = [Transfer(source=victim, attack=PWWS(**words)) for victim in victims]
+    assert full.last == (
+        *(Beam(**words), Genetic(**words, population=60, generations=40), HullAttack(**words)),
+        *(*transfers, Exhaustive(**words, limit=100_000)),
+    )
+    assert list(full.named.values()) == [*full.first, *full.last]
+    with pytest.raises(UnshakenError, match="did you mean 'mini'"):
+        suite("minni", WORD_LIST, ())
+
+
+def test_a_track_is_read_as_it_is_written() -> None:
+    assert Track.parse("minilm/known/own/data.csv") == Track(encoder="minilm", threat="known", task="own/data.csv")
+    assert str(Track.parse("minilm/all/own/data.csv")) == "minilm/all/own/data.csv"
+
+
 # ------------------------------------------------------------------------------------------------------------- entries
 
 
@@ -475,6 +509,77 @@ def test_the_seed_of_who_verifies_chooses_the_examples(
     assert all(len(set(own)) == 4 and set(own) <= set(entry.ids) for own in chosen)
 
 
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
+    """By id, the marks that a check of `made` entries measures, in place of attacks: "clean" and each attack's."""
+    marks: dict[str, dict[str, str]] = {}
+    board = sys.modules["unshaken.leaderboard.verify"]
+    found = lambda _, part, *__, **___: SimpleNamespace(evaluations=[[row.id for row in part]])  # noqa: E731
+    monkeypatch.setattr(board, "evaluate", found)
+    monkeypatch.setattr(board, "clean_marks", lambda ids: "".join(marks["clean"][key] for key in ids))
+    rest = lambda ids, _: {name: "".join(own[key] for key in ids) for name, own in marks.items() if name != "clean"}  # noqa: E731
+    monkeypatch.setattr(board, "held_marks", rest)
+    return marks
+
+
+def claimed(clean: str, **held: str) -> tuple[Entry, list[Any], Examples]:
+    """An entry of one model with these marks, its victim and its examples."""
+    rows = tuple(Example(id=f"e{number}", texts=(str(number),), label=0) for number in range(len(clean)))
+    examples, entry = Examples(rows=rows), made("x", [clean])
+    model = replace(entry.models[0], clean=clean, held=held)
+    words = {"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint}
+    entry = replace(entry, models=(model,), data=examples.fingerprint, substitutions=words)
+    return entry, [SimpleNamespace(fingerprint=model.fingerprint)], examples
+
+
+def by_id(marks: str) -> dict[str, str]:
+    return {f"e{number}": mark for number, mark in enumerate(marks)}
+
+
+def test_a_claim_is_refused_exactly_outside_wilsons_interval(measured: dict[str, dict[str, str]]) -> None:
+    total, z = 12, 1.959964
+    for kept in range(total + 1):
+        measured |= {"clean": by_id("1" * total), "pwws": by_id("1" * kept + "0" * (total - kept))}
+        share = kept / total
+        spread = z * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+        low, high = ((share + z**2 / (2 * total) + sign * spread) / (1 + z**2 / total) for sign in (-1, 1))
+        for claims in range(total + 1):
+            told = verify(*claimed("1" * total, pwws="0" * (total - claims) + "1" * claims), WORD_LIST).refused
+            stands = low - 1e-6 <= claims / total <= high + 1e-6
+            assert len(told) == (0 if stands else 2), (kept, claims)  # of the attack, and of all attacks
+    assert told == ()  # all held, all claimed
+
+
+def test_what_was_not_tried_is_no_claim_of_an_attack_and_one_of_the_worst_case(
+    measured: dict[str, dict[str, str]],
+) -> None:
+    measured |= {"clean": by_id("1" * 12), "pwws": by_id("0" * 11 + "1")}
+    (told,) = verify(*claimed("1" * 12, pwws="?" * 11 + "1"), WORD_LIST).refused
+    assert told == "x-0: under all attacks it claims 100.0% of 12 examples and keeps 8.3% [1.5%, 35.4%]"
+    measured |= {"clean": by_id("1" * 12), "pwws": by_id("?" * 12)}
+    assert verify(*claimed("1" * 12, pwws="1" * 12), WORD_LIST).stands  # nothing was measured
+    measured |= {"clean": by_id("1" * 12), "pwws": by_id("1" * 12), "beam": by_id("1" * 12)}
+    assert verify(*claimed("1" * 12, pwws="1" * 12), WORD_LIST).refused == (
+        "x-0: the entry does not have the attack beam",
+    )
+
+
+def test_the_claims_of_the_chosen_examples_are_checked(measured: dict[str, dict[str, str]]) -> None:
+    truth = "".join(np.random.default_rng(0).choice(["0", "1"], 30))
+    measured |= {"clean": by_id(truth), "pwws": by_id(truth)}
+    lie = truth.index("1")
+    other = truth[:lie] + "0" + truth[lie + 1 :]
+    found = set()
+    for seed in range(6):
+        verdict = verify(*claimed(truth, pwws=truth), WORD_LIST, count=10, seed=seed)
+        assert (verdict.stands, verdict.checked) == (True, "1 models, 10 examples each")
+        told = verify(*claimed(other, pwws=other), WORD_LIST, count=10, seed=seed).refused
+        is_chosen = lie in np.random.default_rng(seed).permutation(30)[:10]
+        assert told == ((f"x-0: 1 clean answers are not as claimed, such as 'e{lie}'",) if is_chosen else ())
+        found.add(is_chosen)
+    assert found == {True, False}
+
+
 def test_a_false_claim_is_refused(entry: Entry, victims: list[Victim], examples: Examples) -> None:
     model = entry.models[0]
     better = replace(model, held=dict.fromkeys(model.held, model.clean))
@@ -512,6 +617,32 @@ def test_a_third_partys_text_breaks_an_entry(
     ):
         with pytest.raises(UnshakenError, match=message):
             check_break(entry, victims[0], example, texts, WORD_LIST)
+
+
+def test_a_wording_is_one_that_can_be_written_with_the_set() -> None:
+    """Of all texts of few letters, exactly those that swap words, also where substitutes begin alike."""
+    table = Dictionary(entries={"ab": ["a", "aba", "b a"], "b": ["a"]})
+    writable = {f"-{one} {other}!" for one in ("ab", "a", "aba", "b a") for other in ("b", "a")}
+    accepted = set()
+    for size in range(3, 7):
+        for letters in itertools.product("ab ", repeat=size):
+            for text in (f"-{''.join(letters)}!", f"-{''.join(letters)}", f"{''.join(letters)}!"):
+                with contextlib.suppress(UnshakenError):
+                    _require_wording("-ab b!", text, table)
+                    accepted.add(text)
+    assert accepted == writable
+
+
+def test_a_break_of_another_model_example_or_a_wrong_answer_is_none(
+    entry: Entry, victims: list[Victim], examples: Examples
+) -> None:
+    with pytest.raises(UnshakenError, match="is not a model of plain"):
+        check_break(replace(entry, models=entry.models[1:]), victims[0], examples[0], ("x",), WORD_LIST)
+    with pytest.raises(UnshakenError, match="was not scored on the example 'e99'"):
+        check_break(entry, victims[0], replace(examples[0], id="e99"), ("x",), WORD_LIST)
+    wrong = replace(examples[0], label=1 - int(examples[0].label))
+    with pytest.raises(UnshakenError, match="without any change; that counts already"):
+        check_break(entry, victims[0], wrong, wrong.texts, WORD_LIST)
 
 
 def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> None:
