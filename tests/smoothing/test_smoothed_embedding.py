@@ -226,6 +226,7 @@ def test_frozen_rows_stay_frozen_and_sizes_are_those_of_the_tokenizer(
     own = table.weight.detach().clone()
     table.weight = torch.nn.Parameter(torch.cat([own, own[:spare]]), requires_grad=trained)
     table.num_embeddings = bert[0].config.vocab_size = size + spare
+    names = set(bert[0].state_dict())
     model, longer, _ = smoothed(bert, words)
     assert (table.weight.requires_grad, table.theta.requires_grad) == (trained, trained)
     assert (table.first, len(table.weight)) == (size, size)
@@ -238,6 +239,7 @@ def test_frozen_rows_stay_frozen_and_sizes_are_those_of_the_tokenizer(
     stock = settle(copy.deepcopy(model))
     settled = stock.get_input_embeddings()
     assert (settled.weight.requires_grad, settled.weight.is_leaf) == (trained, True)
+    assert set(stock.state_dict()) == names
     torch.testing.assert_close(settled.weight.detach(), rows, rtol=0, atol=0)
     with pytest.raises(UnshakenError, match="settled already"):
         settle(stock)
@@ -246,6 +248,7 @@ def test_frozen_rows_stay_frozen_and_sizes_are_those_of_the_tokenizer(
         plain = back.get_input_embeddings()
         assert back.config.vocab_size == plain.num_embeddings == len(plain.weight) == size
         assert plain.weight.requires_grad is trained
+        assert set(back.state_dict()) == names
         torch.testing.assert_close(plain.weight.detach(), own, rtol=0, atol=0)
         with pytest.raises(UnshakenError, match="is not smoothed"):
             unsmooth(back, longer)

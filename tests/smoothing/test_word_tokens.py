@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
+from unshaken.errors import UnshakenError
 from unshaken.smoothing import settle
 from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words
 from unshaken.substitutions import Dictionary, segment
@@ -52,6 +56,59 @@ def test_removed_again(tokenizer: Any, family: str) -> None:
     assert len(back) == len(tokenizer)
     for text in ("a good film", "Good, well-made movies"):
         assert back(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+STEPS = {
+    "none": None,
+    "one": normalizers.NFKC(),
+    "a sequence of one": normalizers.Sequence([normalizers.NFKC()]),
+    "several": normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.StripAccents()]),
+    "begins words": normalizers.Sequence([normalizers.Prepend("▁"), normalizers.NFKC()]),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_what_the_tokenizer_normalizes_stays_normalized_and_comes_back(steps: str, families: dict[str, Any]) -> None:
+    """Ｓｌｏｗ is of wide letters, and the ﬁ of ﬁne is one sign."""
+    tokenizer = families["byte-bpe"]
+    tokenizer.backend_tokenizer.normalizer = plain = STEPS[steps]
+    longer, words = add_words(tokenizer, NODES)
+    back = remove_words(longer).backend_tokenizer.normalizer
+    for text in ("Ｓｌｏｗ PLOT, ﬁne café", "a"):
+        assert names(longer, text) == names(tokenizer, text) == names(remove_words(longer), text)
+        assert (text if back is None else back.normalize_str(text)) == (
+            text if plain is None else plain.normalize_str(text)
+        )
+    fold = folding(tokenizer)
+    assert fold("Good") == "good"
+    assert fold("ｇｏｏｄ") == ("ｇｏｏｄ" if plain is None else "good")
+    assert fold("ﷺ") == ("ﷺ" if plain is None else None)  # four words, as it is read
+    assert fold(" good") is None
+    variants = len({form if plain is None else plain.normalize_str(form) for form in ("good", "Good", "GOOD")})
+    assert len(words) == variants * len(NODES)
+
+
+def test_signs_after_a_word_of_the_set_are_read_as_after_any_other(tokenizer: Any, family: str) -> None:
+    longer, _ = add_words(tokenizer, NODES)
+    found, plain = names(longer, "a good, film!"), names(tokenizer, "a good, film!")
+    if family == "unigram-split":  # where words are split first, each part begins a word
+        found = [token for token in found if token != "▁"]
+    assert found == [token if token in ("▁a", "a") else token.strip("▁Ġ") for token in plain]
+    offsets = longer("a good film", return_offsets_mapping=True)["offset_mapping"][2]
+    assert offsets == ((1, 6) if family in ("byte-bpe", "unigram") else (2, 6))  # with a blank that would be a piece
+
+
+def test_settings_and_tokens_that_a_tokenizer_had_do_not_matter(bert: tuple[Any, Any], make_smoothed: Any) -> None:
+    fresh, used = bert[1], copy.deepcopy(bert[1])
+    used("a slow film", truncation=True, max_length=3, padding="max_length")
+    tables = [make_smoothed(one)[0] for one in (fresh, used)]
+    torch.testing.assert_close(*(model.get_input_embeddings().theta.detach() for model in tables), rtol=0, atol=0)
+    fresh.add_tokens(["zyx"])
+    longer, added = add_words(fresh, NODES)
+    assert len(longer) - len(added) == len(fresh)
+    for slow in (SimpleNamespace(is_fast=False), SimpleNamespace()):
+        with pytest.raises(UnshakenError, match="is a slow tokenizer"):
+            add_words(slow, NODES)
 
 
 def test_accents_and_case_share_a_node(tokenizer: Any, family: str) -> None:

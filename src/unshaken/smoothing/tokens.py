@@ -81,7 +81,7 @@ def remove_words(tokenizer: Any) -> Any:
     if normalizer == own:
         parts["normalizer"] = None
     elif normalizer.get("type") == "Sequence" and normalizer["normalizers"][:1] == [own]:
-        parts["normalizer"] = normalizer["normalizers"][1]
+        parts["normalizer"] = {**normalizer, "normalizers": normalizer["normalizers"][1:]}  # ours is flat with the rest
     return rewrapped(tokenizer, Tokenizer.from_str(json.dumps(parts)))
 
 
