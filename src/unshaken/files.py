@@ -27,7 +27,7 @@ LOCK_FILE = ".lock"
 REPORT_FILE = "report.json"
 ATTACKS = "attacks"  # where `harden` evaluates
 BLOCKS = "blocks"  # the folder with one folder a block
-_OF_ONE_RUN = "/".join([f"*-{'[0-9a-f]' * 8}"] * 2)  # a model's folder with those of its sets, each with a fingerprint
+_OF_ONE_RUN = "/".join([f"*-{'[0-9a-f]' * 8}"] * 2)  # what `run_folder` makes
 _CHECK = re.compile(rb',\s*"check": "([0-9a-f]{16})"\s*\}\s*\Z')
 
 
@@ -114,6 +114,13 @@ def _umask() -> int:
 
 
 _locks: dict[Path, int] = {}  # lock files this process holds, with their handles
+
+
+def run_folder(model: tuple[str, str], data: tuple[str, str]) -> Path:
+    """Where an evaluation keeps what one model did on one set, each told by its name and fingerprint."""
+    return Path(
+        *(f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('.-')[-60:]}-{key[:8]}" for name, key in (model, data))
+    )
 
 
 def earlier_run(folder: Path | str, shard: Shard = WHOLE) -> Path | None:

@@ -55,11 +55,11 @@ def score(
     The entry for the board is written to OUT/entry.json.
     """
     options.require_models(*models, *(public or ()))
+    _require_transfers(suite, public)
     _, threat, task = (*track.split("/", 2), "", "")[:3]  # `Track` refuses what has fewer parts
     require_known("threat", threat)
     if not Path(task).is_file():
         require_tasks(task)
-    _require_transfers(suite, public)
     options.require_room(out / "runs", resume=resume)
     from unshaken.console import Console
     from unshaken.files import write_json

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from unshaken.evaluation.report import Report
 from unshaken.evaluation.results import AttackRun, DataInfo, Evaluation, ModelInfo, Prediction, Recheck
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
-from unshaken.files import REPORT_FILE
+from unshaken.files import REPORT_FILE, run_folder
 from unshaken.processes import Shard
 from unshaken.tasks.metrics import score
 from unshaken.victims import Victim, Vote
@@ -30,10 +29,7 @@ from unshaken.victims.calibrated import Tempered, TemperedModel
 
 
 def _folder_name(victim: Victim, rows: Examples) -> Path:
-    def slug(name: str, fingerprint: str) -> str:
-        return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('.-')[-60:]}-{fingerprint[:8]}"
-
-    return Path(slug(victim.name, victim.fingerprint)) / slug(rows.name, rows.fingerprint)
+    return run_folder((victim.name, victim.fingerprint), (rows.name, rows.fingerprint))
 
 
 def results_file(folder: Path, victim: Victim, rows: Examples, attack: Attack) -> Path:
