@@ -142,6 +142,22 @@ def test_without_a_protected_class_every_right_answer_counts() -> None:
     assert found["tag-characters"].kept_fixed == 4
     own = scan(guard(naive_guard), BAD + FINE, families=["leetspeak"], search=0)  # no labels: its own answers
     assert own.families[0].kept_fixed == 3
+    assert "7 of 7 answers count as right by the victim's own answers" in own.sentence()
+
+
+@pytest.mark.parametrize(("threshold", "caught"), [(0.3, 5), (0.5, 4), (0.8, 0)])
+def test_own_answers_are_those_at_the_threshold(threshold: float, caught: int) -> None:
+    """0.4 for one word and 0.7 for two: the likeliest class would make two words spam, and missed, at 0.8."""
+    texts = [*BAD, "free lunch", *FINE]
+    options: dict[str, Any] = {"protect": "spam", "threshold": threshold, "families": ["leetspeak"], "search": 0}
+    if not caught:
+        with pytest.raises(UnshakenError, match="no text of the protected class"):
+            scan(guard(naive_guard), texts, **options)
+        return
+    result = scan(guard(naive_guard), texts, **options)
+    assert (result.right, result.relevant, result.examples) == (caught, caught, 8)
+    assert f"{caught} of 8 texts are spam by the victim's own answers" in result.sentence()
+    assert result.families[0].alarms_before == 0
 
 
 def test_a_search_breaks_what_a_fixed_edit_does_not() -> None:
@@ -311,5 +327,5 @@ def test_the_page_of_the_docs(tmp_path, monkeypatch) -> None:
     (code,) = re.findall(r"<!-- runs in the tests -->\n```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "scan-a-guard.md", "exec"), names)
-    assert "2 of 2 spam texts are caught as they are" in names["result"].sentence()
+    assert "2 of 4 texts are spam by the victim's own answers" in names["result"].sentence()
     assert (tmp_path / "scan.html").is_file()

@@ -12,6 +12,7 @@ from unshaken.names import at
 from unshaken.schema import decode, encode
 
 SCHEMA_VERSION = 1
+OWN_ANSWERS = "texts, with the victim's own answers"  # the data of a scan of texts without labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +117,15 @@ class ScanResult:
 
     def sentence(self) -> str:
         """What was found, in plain words."""
-        which = "texts are answered rightly" if self.protect is None else f"{self.protect} texts are caught"
+        if self.data == OWN_ANSWERS:
+            which = "answers count as right" if self.protect is None else f"texts are {self.protect}"
+            start = f"{self.right} of {self.examples} {which} by the victim's own answers, as there are no labels"
+        else:
+            which = "texts are answered rightly" if self.protect is None else f"{self.protect} texts are caught"
+            start = f"{self.right} of {self.relevant} {which} as they are"
         if not self.right:
-            return f"0 of {self.relevant} {which} as they are: there is nothing that an edit could break."
-        worst = self.worst
-        start = f"{self.right} of {self.relevant} {which} as they are."
+            return f"{start}: there is nothing that an edit could break."
+        worst, start = self.worst, f"{start}."
         return f"{start} Under the worst edits, {worst.name} ({worst.title}), {worst.kept_share:.0%} of them still are."
 
     def sampling(self) -> str:

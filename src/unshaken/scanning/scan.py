@@ -16,7 +16,7 @@ from unshaken.examples import Example, Examples
 from unshaken.names import lookup
 from unshaken.scanning.families import REWORDING, Family
 from unshaken.scanning.families import families as families_called
-from unshaken.scanning.results import Broken, FamilyResult, ScanResult
+from unshaken.scanning.results import OWN_ANSWERS, Broken, FamilyResult, ScanResult
 from unshaken.tasks import table_examples
 from unshaken.victims.base import Texts, Victim
 from unshaken.victims.wrapper import Wrapper
@@ -88,10 +88,10 @@ def scan(
         >>> result.save("scan.html")
     """
     model = Victim.of(victim)
-    examples = _examples(texts, model)
+    guard, protected = _guard(model, protect, threshold)
+    examples = _examples(texts, model, guard, protected)
     if not len(examples):
         raise UnshakenError(f"{examples.name} is empty; there is nothing to scan")
-    guard, protected = _guard(model, protect, threshold)
     label = None if protected is None else 1
     rows = examples.with_rows(
         row if protected is None else Example(id=row.id, texts=row.texts, label=int(row.label == protected))
@@ -116,12 +116,15 @@ def scan(
     )
 
 
-def _examples(texts: Any, victim: Victim) -> Examples:
+def _examples(texts: Any, victim: Victim, guard: Victim, protected: int | None) -> Examples:
     if isinstance(texts, Examples):
         return texts
     if isinstance(texts, Sequence) and texts and all(isinstance(text, str) for text in texts):
-        own = victim.log_probabilities([(text,) for text in texts]).argmax(-1).tolist()
-        return Examples.from_lists(list(texts), own, name="texts, with the victim's own answers")
+        rows = [(text,) for text in texts]
+        own = np.array(victim.log_probabilities(rows))
+        if protected is not None:  # as deployed: at the threshold, not where it is the likeliest class
+            own[:, protected] = np.where(guard.log_probabilities(rows).argmax(-1) == 1, np.inf, -np.inf)
+        return Examples.from_lists(list(texts), own.argmax(-1).tolist(), name=OWN_ANSWERS)
     return table_examples(texts, label_names=victim.label_names or None)
 
 
