@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import string
 import unicodedata
@@ -312,6 +313,7 @@ def test_leet_leaves_signs_that_end_a_sentence() -> None:
         *("great!", "great!!", "gr3at!!!", "great+$", "gr3at1")
     ]
     assert read("g4s!") == "gasi"  # a word with its sign before one without
+    assert read("gr3at1! g0!") == "gr3at1! g0!"  # a digit ends nothing, and two letters are no word
     assert read("g4s1a g4") == "g4s1a g4"
 
 
@@ -576,6 +578,12 @@ def test_misread_words_are_told_in_lower_case_for_words_that_training_has() -> N
     assert Misread(source, parse("spelling", known)).neighbours("from") == ["farm", "form"]
     first = source.candidates(["from"], 0)[:-1]
     assert Misread(source, parse("spelling", known), limit=len(first)).neighbours("from") == ["farm"]
+    phrases = Dictionary(entries={"from": ["out of"]})
+    assert Misread(phrases, parse("spelling", KnownWords.of(["from"], [phrases]))).neighbours("from") == []
+    lower, upper = (
+        Unmended(Typos(), parse("spelling", known), None).candidates([word], 0) for word in ("from", "FROM")
+    )
+    assert upper == [word.upper() for word in lower]
     assert left.provenance == f"what the reader makes of {Typos().provenance}, all for one word"
     few = Unmended(source, parse("spelling", known))
     assert few.provenance == f"what the reader does not mend of {source.provenance}, at most 8 for one word"
@@ -623,11 +631,60 @@ def test_the_few_places_that_are_looked_at_find_every_word_one_edit_away(word: s
         ("a good story", "a good story"),
         ("some thing with out", "some thing with out"),  # both halves are words
         ("mo-vie mo  vie", "mo-vie mo  vie"),
+        ("F R E E c a t wonde RFUL", "FREE cat wondeRFUL"),
+        ("x.y.f r e e", "x.y.free"),  # what spells nothing ends where the next begins
+        ("un good good xq", "ungood goodxq"),  # either half may be a word
     ],
 )
 def test_gaps_that_are_closed_and_gaps_that_stay(written: str, read: str) -> None:
-    assert Spacing(known=KNOWN)(written) == read
-    assert Spacing(known=KNOWN)(read) == read
+    reader = Spacing(known=KnownWords({**KNOWN.counts, "ungood": 1, "goodxq": 1}))
+    assert reader(written) == read
+    assert reader(read) == read
+
+
+FORMS = [
+    "good",
+    "g",
+    "f r",
+    "e e",
+    "fr",
+    "ee",
+    "wonde",
+    "Rful",
+    "mov-",
+    "a.b",
+    "x",
+    "о",
+    "сор",
+    "ab",
+    "gоod",
+    "m0",
+    "vie",
+]
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(st.sampled_from(FORMS), min_size=1, max_size=2), min_size=1, max_size=4))
+def test_parts_that_stay_apart_are_read_as_the_whole_text_is(drawn: list[list[str]]) -> None:
+    """Of every text that the forms make."""
+    parts = [tuple(form if not number else f" {form}" for form in forms) for number, forms in enumerate(drawn)]
+    apart = ALL.apart(parts)
+    for places in itertools.product(*(range(len(forms)) for forms in parts)) if apart is not None else ():
+        whole = "".join(forms[at] for at, forms in zip(places, parts, strict=True))
+        assert ALL(whole) == "".join(forms[at] for at, forms in zip(places, apart, strict=True))
+
+
+def test_parts_that_nothing_joins_are_told_to_stay_apart() -> None:
+    """Or a model with a reader is attacked slowly."""
+    reader = Spacing(known=KNOWN)
+    apart = [["good", " story"], ["g", " movie"], ["good", " f", " story"], ["wonde", " xful"], ["Good", " Free"]]
+    joined = [["g", " o"], ["a.g", " o.b"], ["Wonde", " RFUL"], ["x", " wonde", " rful!"], ["mov", " ie"]]
+    for words in apart:
+        assert reader.stays_apart([(word,) for word in words])
+        assert reader.stays_apart([(word, word.upper()) for word in words])
+    for words in joined:
+        assert not reader.stays_apart([(word,) for word in words])
+        assert not reader.stays_apart([(word, " .") for word in words])  # by one form of several
 
 
 def test_what_a_reader_knows_is_not_set_by_name() -> None:
