@@ -600,6 +600,8 @@ def test_misread_words_are_told_in_lower_case_for_words_that_training_has() -> N
 def test_what_is_read_for_a_word_is_the_first_of_equal_ones_and_no_particle() -> None:
     assert Spelling(known=KnownWords({"qarn": 1, "qern": 1}))("qxrn") == "qarn"
     assert Spelling(known=KnownWords({"qa": 900, "qabc": 1}))("qab") == "qabc"
+    ends = KnownWords({"qarn": 1, "zxrn": 900, "qxrz": 900, "vxz's": 3, "vxzy": 9})
+    assert Spelling(known=ends)("qxrn vxz's vxz") == "qarn vxz's vxzy"  # both ends count, and a known possessive
     known = KnownWords({"qabc": 9})
     assert Spelling(known=known)("qab") == Spelling(known=known, min_length=3)("qab") == "qabc"
     assert Spelling(known=known, min_length=4)("qab qabb") == "qab qabc"
@@ -609,6 +611,9 @@ def test_what_is_read_for_a_word_is_the_first_of_equal_ones_and_no_particle() ->
     assert Spelling(known=rare, doubt=9.5)("qbac") == "qabc"
     assert Spelling(known=rare, doubt=9.6)("qbac") == "qbac"
     assert Spelling(known=KnownWords({"qbac": 0, "qabc": 0}), doubt=1)("qbac") == "qbac"
+    several = KnownWords({"qbac": 0, "qabc": 900, "qbazc": 1, "qast": 0, "qost": 9000, "most": 100})
+    assert Spelling(known=several, doubt=20)("qbac mist") == "qabc most"  # the likeliest; training has no "mist"
+    assert Spelling(known=several, doubt=1)("qast") == "qast"  # by no usual error, however frequent
 
 
 @given(st.sampled_from(["movie", "good", "wonderful", "free", "shame", "ab"]), st.data())
