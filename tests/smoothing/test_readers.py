@@ -597,23 +597,26 @@ def test_misread_words_are_told_in_lower_case_for_words_that_training_has() -> N
     assert len(prints) == 16
 
 
-def test_what_is_read_for_a_word_is_the_first_of_equal_ones_and_no_particle() -> None:
-    assert Spelling(known=KnownWords({"qarn": 1, "qern": 1}))("qxrn") == "qarn"
-    assert Spelling(known=KnownWords({"qa": 900, "qabc": 1}))("qab") == "qabc"
-    ends = KnownWords({"qarn": 1, "zxrn": 900, "qxrz": 900, "vxz's": 3, "vxzy": 9})
-    assert Spelling(known=ends)("qxrn vxz's vxz") == "qarn vxz's vxzy"  # both ends count, and a known possessive
-    known = KnownWords({"qabc": 9})
-    assert Spelling(known=known)("qab") == Spelling(known=known, min_length=3)("qab") == "qabc"
-    assert Spelling(known=known, min_length=4)("qab qabb") == "qab qabc"
+def test_what_is_read_for_a_word_is_told_by_the_counts() -> None:
+    known = KnownWords(
+        {
+            **{"qqarn": 1, "qqern": 1, "vv": 900, "vvbc": 1, "zzarn": 1, "xzxrn": 900, "zzxrz": 900},
+            **{"jxz's": 3, "jxzy": 9, "wbac": 0, "wabc": 9, "kbac": 0, "kabc": 0},
+            **{"hbac": 0, "habc": 900, "hbazc": 1, "qjast": 0, "qjost": 9000, "most": 100},
+        }
+    )
+    read = {doubt: Spelling(known=known, doubt=doubt) for doubt in (None, 1, 9.5, 9.6, 20)}
+    assert read[None]("qqxrn") == "qqarn"  # the first of equal ones
+    assert read[None]("vvb") == "vvbc"  # and no particle
+    assert Spelling(known=known, min_length=4)("vvb vvbb") == "vvb vvbc"
+    assert read[None]("zzxrn") == "zzarn"  # both ends stay before all else
+    assert read[None]("jxz's jxz") == "jxz's jxzy"  # a known possessive
+    assert read[9.5]("wbac") == "wabc"  # 9.5 to 1, by two letters swapped
+    assert read[9.6]("wbac") == "wbac"
+    assert read[1]("kbac qjast") == "kbac qjast"  # no likelier one; one by no usual error, however frequent
+    assert read[20]("hbac mist") == "habc most"  # the likeliest of two; training has no "mist"
     with pytest.raises(UnshakenError, match="at least 3"):
         Spelling(known=known, min_length=2)
-    rare = KnownWords({"qbac": 0, "qabc": 9})  # 9.5 to 1: "q" and "c" stay, and two letters are swapped
-    assert Spelling(known=rare, doubt=9.5)("qbac") == "qabc"
-    assert Spelling(known=rare, doubt=9.6)("qbac") == "qbac"
-    assert Spelling(known=KnownWords({"qbac": 0, "qabc": 0}), doubt=1)("qbac") == "qbac"
-    several = KnownWords({"qbac": 0, "qabc": 900, "qbazc": 1, "qast": 0, "qost": 9000, "most": 100})
-    assert Spelling(known=several, doubt=20)("qbac mist") == "qabc most"  # the likeliest; training has no "mist"
-    assert Spelling(known=several, doubt=1)("qast") == "qast"  # by no usual error, however frequent
 
 
 @given(st.sampled_from(["movie", "good", "wonderful", "free", "shame", "ab"]), st.data())
