@@ -471,6 +471,54 @@ def test_seeds_are_paired_by_their_number_however_models_are_listed(tmp_path: Pa
         assert [(found.entry.name, found.rank) for found in ranking] == [("best", 1), ("second", 2)]
 
 
+def test_what_others_broke_counts_in_the_order_and_in_ties(tmp_path: Path) -> None:
+    """Third parties break half of what the better one holds."""
+    best, second = made("best", ["1" * 100] * 3), made("second", ["1" * 80 + "0" * 20] * 3)
+    entries = {submit(one, tmp_path): one for one in (best, second)}
+    (ranking,) = rank(entries).values()
+    assert [(one.entry.name, one.rank, one.tied, one.breaks) for one in ranking] == [
+        *(("best", 1, False, 0), ("second", 2, False, 0))
+    ]
+    path = next(path for path, one in entries.items() if one.name == "best")
+    for seed, example in itertools.product(range(3), range(50)):
+        append_break(path, {"model": f"best-{seed}", "example": f"e{example}"})
+    (ranking,) = rank(entries).values()
+    found = [(one.entry.name, one.rank, one.tied, one.breaks, one.worst.estimate) for one in ranking]
+    assert found == [("second", 1, False, 0, pytest.approx(0.8)), ("best", 2, False, 150, pytest.approx(0.5))]
+    assert [one.clean.estimate for one in ranking] == [1, 1]
+
+
+def test_entries_of_which_nothing_is_known_together_tie_and_more_seeds_are_left_out(tmp_path: Path) -> None:
+    one, other = made("a", ["1" * 50 + "?" * 50] * 3), made("b", ["?" * 50 + "0" * 50] * 3)
+    (ranking,) = rank({tmp_path / "a": one, tmp_path / "b": other}).values()
+    assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("a", 1, True), ("b", 1, True)]
+    more = made("c", ["1" * 90 + "0" * 10] * 5)
+    (ranking,) = rank({tmp_path / "c": more, tmp_path / "d": made("d", ["1" * 40 + "0" * 60] * 3)}).values()
+    assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("c", 1, False), ("d", 2, False)]
+    equal = [made(name, ["1" * 90 + "0" * 10] * 3) for name in "fe"]
+    (ranking,) = rank({tmp_path / found.name: found for found in equal}).values()
+    assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("e", 1, True), ("f", 1, True)]
+
+
+def test_marks_that_do_not_fit_are_refused() -> None:
+    entry = made("x", ["11", "10"])
+    model = entry.models[0]
+    for held in ({}, {"pwws": "1"}, {"pwws": ""}):
+        with pytest.raises(UnshakenError, match="one mark per example"):
+            replace(model, held=held)
+    for clean in ("1?", "2 "):
+        with pytest.raises(UnshakenError, match="marks are"):
+            replace(model, clean=clean)
+    for changed, message in (
+        ({"ids": ("e0",)}, "1 ids and 2 marks"),
+        ({"models": ()}, "at least one model"),
+        ({"models": (model, replace(entry.models[1], held={"beam": "11"}))}, "the same suite"),
+        ({"models": (model, replace(entry.models[1], record=model.record))}, "two models have one seed"),
+    ):
+        with pytest.raises(UnshakenError, match=message):
+            replace(entry, **changed)  # type: ignore[arg-type]
+
+
 def test_an_interval_is_a_share_and_never_certain() -> None:
     """18 of 18 right is no proof of 100%, and no share lies above it."""
     certain, spread = made("x", ["1" * 18] * 3), made("y", ["1" * 18, "1" * 18, "1" * 15 + "000"])
@@ -482,6 +530,13 @@ def test_an_interval_is_a_share_and_never_certain() -> None:
 def test_other_examples_or_sets_are_other_rankings(tmp_path: Path) -> None:
     one, other = made("x", ["11"] * 3), replace(made("y", ["11"] * 3), data="other")
     assert len(rank({tmp_path / "a": one, tmp_path / "b": other})) == 2
+    others = [
+        replace(one, suite="full"),
+        replace(one, track=replace(TRACK, task="another")),
+        replace(one, substitutions={"name": "x", "fingerprint": "g"}),
+        replace(one, name="z", majority=0.6),  # which is no other ranking
+    ]
+    assert [len(rank({tmp_path / "a": one, tmp_path / "b": other})) for other in others] == [2, 2, 2, 1]
 
 
 # ---------------------------------------------------------------------------------------------------- checked, broken

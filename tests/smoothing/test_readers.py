@@ -335,6 +335,13 @@ def test_a_word_between_two_clusters_joins_the_first_and_brings_its_other_neighb
     assert codes == {"good": "good", "fine": "good", "film": "film", "movie": "film", "cut": "good", "trim": "good"}
 
 
+def test_codes_are_in_lower_case_and_a_word_that_training_has_comes_before_one_that_it_has_not() -> None:
+    read = Synonyms.of(Dictionary(entries={"Aaa": ["Bbb"], "bbb": ["AAA"]}), KnownWords({"bbb": 1}))
+    assert read.codes == {"aaa": "bbb", "bbb": "bbb"}
+    assert read.stays_apart([("aaa",), (" > &",)])
+    assert not read.stays_apart([("aaa",), (" bbb", " <b")])
+
+
 def test_synonyms_are_named_with_the_sets_that_they_join() -> None:
     films = Dictionary(entries={"film": ["movie"], "movie": ["film"]})
     dogs = Dictionary(entries={"dog": ["hound"], "hound": ["dog"]})
@@ -530,6 +537,24 @@ def test_what_tag_characters_spell_is_read(text):
     assert Unicode()("".join(chr(0xE0000 + ord(letter)) for letter in text)) == text
 
 
+def test_the_tag_that_ends_a_flag_spells_nothing():
+    assert Unicode()(f"{TAGGED}\U000e007f") == "a wonderful story that critics praise"
+
+
+def test_parts_are_latin_where_every_text_of_them_is() -> None:
+    read = Unicode()
+    assert [read.part(text) for text in ("abc", "сор", "дор", "ﬁn")] == ["abc", "cop", "дор", "fin"]
+    for parts, apart in (
+        ([("ab", "c"), (" cd",)], True),
+        ([("abcd",), (" сор",)], True),
+        ([("abc",), (" сор",)], False),  # as many of each
+        ([("abcd", "ab"), (" сор",)], False),
+        ([("abcd",), (" сор", " e")], True),
+        ([("сор",)], False),
+    ):
+        assert read.stays_apart(parts) is apart
+
+
 def test_flags_made_of_tags_stay_flags():
     england = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbeng") + "\U000e007f"
     assert Unicode()(f"come on {england}!") == f"come on {england}!"
@@ -557,6 +582,7 @@ def test_a_text_in_which_every_word_is_of_two_scripts_is_latin():
         ("cорa рос", "copa poc"),
         ("дog сор", "дog сор"),  # of a word with a letter that looks like none, the Latin letters count
         ("дog abcd сор", "дog abcd cop"),
+        ("abcdefgh дор", "abcdefgh дор"),  # not by half
         ("дogs сор", "дogs сор"),
         ("ab12345 сор", "ab12345 сор"),  # digits are no letters
         ("é сор ab", "é сор ab"),
