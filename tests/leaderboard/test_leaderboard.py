@@ -676,8 +676,8 @@ def test_a_third_partys_text_breaks_an_entry(
 
 def test_a_wording_is_one_that_can_be_written_with_the_set() -> None:
     """Of all texts of few letters, exactly those that swap words, also where substitutes begin alike."""
-    table = Dictionary(entries={"ab": ["a", "aba", "b a"], "b": ["a"]})
-    writable = {f"-{one} {other}!" for one in ("ab", "a", "aba", "b a") for other in ("b", "a")}
+    table = Dictionary(entries={"ab": ["a", "aba", "b a"], "b": ["a", "ab"]})
+    writable = {f"-{one} {other}!" for one in ("ab", "a", "aba", "b a") for other in ("b", "a", "ab")}
     accepted = set()
     for size in range(3, 7):
         for letters in itertools.product("ab ", repeat=size):
@@ -698,6 +698,24 @@ def test_a_break_of_another_model_example_or_a_wrong_answer_is_none(
     wrong = replace(examples[0], label=1 - int(examples[0].label))
     with pytest.raises(UnshakenError, match="without any change; that counts already"):
         check_break(entry, victims[0], wrong, wrong.texts, WORD_LIST)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_text_breaks_an_entry_exactly_where_the_answer_flips(label: int) -> None:
+    """And not where the right answer is only less sure."""
+    right = {"good film": 0.9, "fine film": 0.6, "nice film": 0.4}
+    of_label = lambda text: [right[text], 1 - right[text]] if label == 0 else [1 - right[text], right[text]]  # noqa: E731
+    victim = Victim.from_callable(lambda texts: list(map(of_label, texts)), 2)
+    entry, _, examples = claimed("11", pwws="11")
+    entry = replace(entry, models=(replace(entry.models[0], fingerprint=victim.fingerprint),))
+    example = replace(examples[1], texts=("good film",), label=label)
+    broken = check_break(entry, victim, example, ["nice film"], WORD_LIST)
+    assert (broken.model, broken.example, broken.texts) == (victim.fingerprint, "e1", ("nice film",))
+    assert (broken.prediction, broken.label) == (1 - label, label)
+    with pytest.raises(UnshakenError, match="still gives the right answer"):
+        check_break(entry, victim, example, ["fine film"], WORD_LIST)
+    with pytest.raises(UnshakenError, match="another set"):
+        check_break(entry, victim, example, ["nice film"], Dictionary(entries={"good": ["nice"]}))
 
 
 def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> None:
@@ -805,8 +823,9 @@ def test_the_cost_is_told_by_the_record_and_by_records_before_they_had_it(defenc
 def test_a_cost_that_nobody_can_know_is_not_told() -> None:
     for strange in ([], "x", ["x"], [{}], [{"name": "Mine"}], [{"name": "FreeLB", "steps": "x"}], [{"name": []}]):
         assert cost_of(replace(record(0), details={"defence": strange, "passes": "three"})) is None
-    for passes in (True, -1, float("nan"), float("inf")):
+    for passes in (True, -1, 0, float("nan"), float("inf")):
         assert cost_of(replace(record(0), details={"passes": passes})) is None
+    assert cost_of(replace(record(0), details={"passes": 0.5})) == 0.5
 
 
 def test_training_without_a_defence_costs_one_also_in_records_before_they_had_it() -> None:
