@@ -196,6 +196,7 @@ def test_a_missing_file_is_answered_before_torch_is_loaded(reviews, words):
         (b"text,label\ngood,1\nbad,\n", "line 3 has no label"),
         (b"text,label\ncaf\xe9,1\nbad,0\n", "line 2 is not UTF-8"),
         (b"words,stars\ngood,1\nbad,0\n", "cannot tell which column is the text"),
+        (b"id,text\n1,good\n2,bad\n", "no column has the labels; columns: 'id', 'text'; add one called 'label'"),
         (b"text,label\n" + b"good film,1\n" * 20, "every row has the label"),
     ],
 )

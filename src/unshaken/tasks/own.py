@@ -210,6 +210,8 @@ def _label_column(fields: Iterable[str], columns: ColumnNames, texts: tuple[str,
     if len(others) == 1:  # the rest are texts
         return others[0]
     present = ", ".join(map(repr, lowered.values()))
+    if not others:
+        raise UnshakenError(f"{source}: no column has the labels; columns: {present}; add one called 'label'")
     raise UnshakenError(
         f"{source}: cannot tell which column is the label; columns: {present}; name it with --label-column, in Python "
         "with label_column"
