@@ -278,6 +278,14 @@ def test_no_classifier_whatever_loses_more_than_the_bound(size: int) -> None:
             assert radius == (certified.index(False) - 1 if False in certified else ALL_WORDS)
 
 
+def test_the_attacker_swaps_the_words_that_overlap_least_wherever_they_stand() -> None:
+    certificate = Safer(substitutions=CHAIN, neighbourhood=4)
+    assert (certificate.overlap("fine"), certificate.overlap("poor")) == (0.5, 0.75)
+    for text in (("fine poor",), ("poor fine",), ("poor", "fine")):
+        assert certificate.radius(text, 0.99) == 0  # "poor" alone would leave 0.74
+    assert certificate.radius(("poor film",), 0.99) == ALL_WORDS
+
+
 def test_neighbourhoods_are_the_nearest_words_then_the_first_in_the_alphabet() -> None:
     table = Dictionary(entries={"good": ["nice", "Fine", "very good"], "nice": ["able"], "fine": ["zany", "good"]})
     near = ("fine", "nice", "able", "zany")  # a phrase is no word
