@@ -119,6 +119,15 @@ def test_columns_are_guessed_whatever_their_case(tmp_path, header, columns):
     assert load_examples(write_csv(tmp_path / "a.csv", rows, header)).columns == columns
 
 
+def test_a_label_column_of_an_unknown_name_is_told(tmp_path):
+    """A file of texts and dates would be trained on dates without a word."""
+    path = write_csv(tmp_path / "x.csv", header=("text", "Stars"))
+    said = "the labels are column 'Stars', the one that is left (--label-column)"
+    assert said in load_task(path).notes
+    assert not any("Stars" in note for note in load_task(path, label_column="Stars").notes)
+    assert not any("column" in note for note in load_task(write_csv(path, header=("text", "Label"))).notes)
+
+
 def test_columns_can_be_named(tmp_path):
     rows = [("k1", "first", "second", "yes"), ("k2", "third", "fourth", "no")]
     path = write_csv(tmp_path / "a.csv", rows, ("key", "left", "right", "same"))

@@ -131,6 +131,8 @@ def load_sources(
     splits = [split for split in SPLITS if split in sources]
     task = describe(sources[splits[0]], columns, name=name)
     data = TaskData(task=task)
+    if columns.label is None and task.label_column.lower() not in LABEL_COLUMNS:
+        data = data.with_note(f"the labels are column {task.label_column!r}, the one that is left (--label-column)")
     for split in splits:
         source = sources[split]
         examples = build_examples(source.records(), task, split, source.name, strict=True, count=count, seed=seed)
