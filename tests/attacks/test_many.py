@@ -23,6 +23,7 @@ from unshaken.attacks import (
     Random,
     Targeted,
     TextFooler,
+    Unflagged,
     Untargeted,
     Victim,
 )
@@ -400,7 +401,7 @@ def test_a_worker_may_tokenise_meanwhile(victims: Any) -> None:
 
 
 @pytest.mark.parametrize("scoring", ["probability", "log-probability", "margin"])
-@pytest.mark.parametrize("goal", [Untargeted(), Untargeted(margin=0.3), Targeted(label=1)])
+@pytest.mark.parametrize("goal", [Untargeted(), Untargeted(margin=0.3), Targeted(label=1), Unflagged()])
 def test_goals_on_tensors_are_the_goals(goal: Goal, scoring: Any) -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(50, 4)) * 3

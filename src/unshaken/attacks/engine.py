@@ -132,8 +132,8 @@ class _Engine:
         if not self._has_answered:
             self._spaces.require_effect(self._first)
         alone = list(examples)
-        if self._assembler and isinstance(self.victim, ModelVictim) and ManySearches.serves(self.attack):
-            together = ManySearches(self.attack, self.victim, self._assembler, self._spaces.of)
+        if ManySearches.serves(self.attack) and (tables := self.victim.tables(len(examples[0].texts))):
+            together = ManySearches(self.attack, self.victim, tables, self._spaces.of)
             rounds = together.results(examples, self.in_flight)
             yield from held_together(self.victim, rounds, self._confirmed)
             self._has_answered |= together.answered

@@ -40,5 +40,9 @@ class Agreement:
     def answers_and_suspicion(self, texts: Sequence[Texts]) -> tuple[np.ndarray, np.ndarray]:
         """Log-probabilities of the model (n, classes), and the suspicion (n,)."""
         answers = self.victim.log_probabilities(texts).astype(np.float64)
-        votes = np.exp(self.vote.log_probabilities(texts).astype(np.float64))
-        return answers, 1 - votes[np.arange(len(texts)), answers.argmax(-1)]
+        return answers, doubt(answers, self.vote.log_probabilities(texts))
+
+
+def doubt(answers: np.ndarray, votes: np.ndarray) -> np.ndarray:
+    """One minus the probability that the votes give to the answers. (n, classes), (n, classes) -> (n,)"""
+    return np.asarray(1 - np.exp(votes[np.arange(len(answers)), answers.argmax(-1)].astype(np.float64)))

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from unshaken.detection.agreement import Agreement
+from unshaken.detection.agreement import Agreement, doubt
 from unshaken.errors import UnshakenError
 from unshaken.victims import Texts
+from unshaken.victims.reworded import RewordedAssembler, RewordedTable
 from unshaken.victims.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -48,7 +51,18 @@ class Guarded(Wrapper):
         return hashlib.sha256(f"guarded {self.threshold!r} {self.detector.vote.fingerprint}".encode()).hexdigest()
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
-        answers, suspicion = self.detector.answers_and_suspicion(texts)
+        return self._with_flag(*self.detector.answers_and_suspicion(texts))
+
+    def tables(self, columns: int) -> RewordedAssembler | None:
+        made = self.detector.vote.tables(columns)
+        return None if made is None else made.with_itself()
+
+    def predict_table(self, table: RewordedTable, owner: Tensor, choices: Tensor) -> Tensor:
+        answers, *reworded = table.answers(self.victim, owner, choices)
+        suspicion = doubt(answers, self.detector.vote.mean(np.stack(reworded)))
+        return torch.from_numpy(self._with_flag(answers, suspicion)).float().to(table.device)
+
+    def _with_flag(self, answers: np.ndarray, suspicion: np.ndarray) -> np.ndarray:
         flag = answers.max(-1) + SHARPNESS * (suspicion - self.threshold)  # a tie goes to the answer
         together = np.concatenate([answers, flag[:, None]], axis=1)
         return np.asarray(together - np.logaddexp.reduce(together, axis=1, keepdims=True))

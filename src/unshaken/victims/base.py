@@ -16,6 +16,8 @@ from unshaken.victims.answers import as_probabilities, probe_classes
 from unshaken.victims.object_digest import object_digest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from unshaken.readers import Readers
     from unshaken.victims.hugging_face import ModelVictim
 
@@ -87,6 +89,20 @@ class Victim(ABC):
         """
         answers = [self.answer_alone(row) for row in texts]
         return np.stack(answers) if answers else np.empty((0, self.num_labels), np.float32)
+
+    def tables(self, columns: int) -> Any:
+        """What puts wordings together for `predict_table`, in tables on the model's device; None if texts are read."""
+        return None
+
+    def predict_table(self, table: Any, owner: Tensor, choices: Tensor) -> Tensor:
+        """Log-probabilities of wordings, put together and answered on the device; float32 (n, classes).
+
+        Args:
+            table: The examples, as `tables` makes it.
+            owner: The example of each row. (n,)
+            choices: What it writes at each place. (n, places)
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads texts")
 
     def read_ahead(self, texts: Sequence[Texts]) -> None:  # noqa: B027 - most have nothing to prepare
         """Texts that will be asked about alone: what a victim can prepare for them beside its work, it may."""

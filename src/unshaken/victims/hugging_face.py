@@ -156,13 +156,6 @@ class ModelVictim(Victim):
         return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
 
     def predict_table(self, table: TokenTable, owner: Tensor, choices: Tensor) -> Tensor:
-        """Log-probabilities of wordings, put together and answered on the device; float32 (n, classes).
-
-        Args:
-            table: The examples, on this victim's device.
-            owner: The example of each row. (n,)
-            choices: What it writes at each place. (n, places)
-        """
         if not len(owner):
             return torch.empty(0, self.num_labels, device=self.device)
         with self.answering():
@@ -269,6 +262,9 @@ class ModelVictim(Victim):
             tokenizer = copy.deepcopy(self.tokenizer) if self.runs_beside_python else self.tokenizer
             self._assemblers = {key: TokenAssembler(tokenizer, columns, self.max_length, self.reader)}
         return self._assemblers[key]
+
+    def tables(self, columns: int) -> TokenAssembler:
+        return self.assembler(columns)
 
     def _sample(self) -> dict[str, Tensor]:
         """Two short rows of unlike length, as a model takes them."""

@@ -7,16 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions import default_substitutions
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.words import match_case, segment
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.reworded import RewordedAssembler, RewordedTable
 from unshaken.victims.wrapper import Wrapper
+from unshaken.wordings import TokenAssembler, Wordings
 
 if TYPE_CHECKING:
     from unshaken.victims.hugging_face import ModelVictim
+
+REMEMBERED = 1 << 18  # words whose substitutes are kept
 
 
 class Vote(Wrapper):
@@ -61,6 +67,7 @@ class Vote(Wrapper):
         self.runs_beside_python = victim.runs_beside_python
         self.tokenizer = getattr(victim, "tokenizer", None)  # which words are visible, for reports
         self._patterns: dict[int, np.ndarray] = {}
+        self._known: dict[str, list[str]] = {}  # substitutes of words
 
     @property
     def network(self) -> ModelVictim | None:
@@ -101,6 +108,52 @@ class Vote(Wrapper):
             texts.append(words.replace(swaps, carry_case=False))
         return texts
 
+    def reworded(self, wordings: Wordings) -> list[Wordings] | None:
+        """The wordings under each pattern, with the same choices; None where that cannot be said place by place.
+
+        So it is where substitutes depend on the context, and where a choice may not be read as one word in its place:
+        all words behind it would meet other numbers of the pattern.
+        """
+        if self.substitutions.vocabulary() is None or not self._is_plain(wordings.probe):
+            return None
+        by_place = []  # the forms under each pattern
+        for (column, place), forms in zip(wordings.places, wordings.forms, strict=True):
+            words = wordings.words[column]
+            if not _stands_apart(words.text, *words.spans[place]) or not all(map(_is_one_word, forms[1:])):
+                return None
+            pattern = self._pattern(column, place + 1)[:, :, place]
+            by_place.append([tuple(self._form(form, *numbers) for form in forms) for numbers in pattern.tolist()])
+        made = [
+            Wordings(texts=texts, places=wordings.places, forms=tuple(forms), probe=wordings.probe)
+            for texts, *forms in zip(self.rewordings([wordings.texts])[0], *by_place, strict=True)
+        ]
+        # Substitutes of the vote may be several words, or grow together with what stands beside them.
+        changed = np.ones(len(wordings), np.int16)
+        same = [one.write(changed) for one in made] == self.rewordings([wordings.write(changed)])[0]
+        return made if same else None
+
+    def _form(self, form: str, changed: float, chosen: float) -> str:
+        """One word where a pattern has these numbers."""
+        substitutes = self._substitutes(form)
+        if not substitutes or changed >= self.rate:
+            return form
+        return match_case(form, substitutes[int(chosen * len(substitutes))])
+
+    def _substitutes(self, word: str) -> list[str]:
+        known = self._known.get(word)
+        if known is None:
+            if len(self._known) > REMEMBERED:
+                self._known.clear()
+            known = self._known[word] = self.substitutions.neighbours(word)
+        return known
+
+    def _is_plain(self, probe: str | None) -> bool:
+        """Whether a blotted word counts as one word too, and one that is never reworded."""
+        if probe is None:
+            return True
+        words = segment(probe)
+        return len(words) == 1 and not self._substitutes(words[0])
+
     def _pattern(self, column: int, length: int) -> np.ndarray:
         """Two numbers for each pattern and word of a column, the same ones however long the text. (k, 2, words)"""
         known = self._patterns.get(column)
@@ -116,11 +169,29 @@ class Vote(Wrapper):
         number: dict[Texts, int] = {}
         rows = np.array([[number.setdefault(row, len(number)) for row in own] for own in rewordings])  # (n, k)
         answers = self.victim.log_probabilities(list(number)).astype(np.float64)
-        return self._mean(answers[rows], axis=1)
+        return self.mean(answers[rows.T])
+
+    def tables(self, columns: int) -> RewordedAssembler | None:
+        inner = self.victim.tables(columns)
+        return RewordedAssembler(inner, self.reworded) if isinstance(inner, TokenAssembler) else None
+
+    def predict_table(self, table: RewordedTable, owner: Tensor, choices: Tensor) -> Tensor:
+        return torch.from_numpy(self.mean(table.answers(self.victim, owner, choices))).float().to(table.device)
 
     def answer_alone(self, texts: Texts) -> np.ndarray:
         answers = [self.victim.answer_alone(row) for row in self.rewordings([texts])[0]]
-        return self._mean(np.stack(answers).astype(np.float64), axis=0).astype(np.float32)
+        return self.mean(np.stack(answers).astype(np.float64)).astype(np.float32)
 
-    def _mean(self, answers: np.ndarray, axis: int) -> np.ndarray:
-        return np.asarray(np.logaddexp.reduce(answers, axis=axis) - np.log(self.k))
+    def mean(self, answers: np.ndarray) -> np.ndarray:
+        """The vote of log-probabilities, those of each pattern. (k, ..., classes) -> (..., classes)"""
+        return np.asarray(np.logaddexp.reduce(answers, axis=0) - np.log(self.k))
+
+
+def _stands_apart(text: str, start: int, end: int) -> bool:
+    """Whether no letter or digit stands beside a word, with which another one might grow together."""
+    return not text[max(0, start - 1) : start].isalnum() and not text[end : end + 1].isalnum()
+
+
+def _is_one_word(form: str) -> bool:
+    """Whether it is read as one word between any signs: one that ends in a digit may go on behind a point."""
+    return form[:1].isalpha() and form[-1:].isalpha() and segment(form).spans == ((0, len(form)),)

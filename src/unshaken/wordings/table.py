@@ -129,6 +129,10 @@ class TokenTable:
         # Most tables hold no wording that is too long, and need no clipping.
         self._room = room if any(recipe.longest > room for recipe in recipes) else None
 
+    def __len__(self) -> int:
+        """How many examples it has."""
+        return len(self._first)
+
     @property
     def slots(self) -> int:
         return self._first.shape[1]
@@ -147,12 +151,11 @@ class TokenTable:
         return self._entries[self._first[owner] + picked.gather(1, self._place[owner])]
 
     def keys(self, owner: Tensor, choices: Tensor) -> Tensor:
-        """A number for each row, equal where all lists are. (n,)"""
+        """A number for each row, equal where the example and all lists are. (n,)"""
         step = max(1, CELLS // self.slots)
         blocks = range(0, max(1, len(owner)), step)
-        return torch.cat(
-            [(self.lists(owner[at : at + step], choices[at : at + step]) * self._factors).sum(1) for at in blocks]
-        )
+        lists = (self.lists(owner[at : at + step], choices[at : at + step]) for at in blocks)
+        return torch.cat([(own * self._factors).sum(1) for own in lists]) + owner * -7046029254386353131
 
     def row_lengths(self, owner: Tensor, choices: Tensor) -> Tensor:
         """Tokens of each row. (n,)"""

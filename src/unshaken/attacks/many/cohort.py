@@ -18,7 +18,8 @@ from unshaken.attacks.outcomes import conclude
 from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space, candidates_of
-from unshaken.victims.hugging_face import ModelVictim
+from unshaken.victims.base import Victim
+from unshaken.victims.reworded import RewordedTable
 from unshaken.wordings import TokenTable
 from unshaken.wordings.memory import Memory
 
@@ -51,7 +52,9 @@ class Cohort:
         notes: What constraints keep of the examples.
     """
 
-    def __init__(self, attack: Searcher, victim: ModelVictim, spaces: Sequence[Space], table: TokenTable) -> None:
+    def __init__(
+        self, attack: Searcher, victim: Victim, spaces: Sequence[Space], table: TokenTable | RewordedTable
+    ) -> None:
         self.attack, self.victim, self.spaces, self.table = attack, victim, spaces, table
         self.device = table.device
         self.goal = TensorGoal(attack.goal, attack.scoring)
@@ -274,7 +277,7 @@ class Cohort:
 
     def _answers(self, owner: Tensor, rows: Tensor) -> Tensor:
         """Log-probabilities of rows; those that were asked before are remembered. (n, classes)"""
-        known = self._memory.look_up(self._keys(owner, rows))
+        known = self._memory.look_up(self.table.keys(owner, rows))
         try:
             answers = self.victim.predict_table(self.table, owner[known.new], rows[known.new])
         except Exception as error:
@@ -282,10 +285,6 @@ class Cohort:
         self._memory.add(answers)
         self._asked_rows.index_add_(0, owner[known.new], torch.ones_like(known.new))
         return self._memory.answers[known.numbers]
-
-    def _keys(self, owner: Tensor, rows: Tensor) -> Tensor:
-        """A number for each row, equal where example and tokens are. (n,)"""
-        return self.table.keys(owner, rows) + owner * -7046029254386353131
 
     def _keep_best(self, owner: Tensor, values: Tensor, answers: Tensor) -> None:
         """Remember the best answer of each example, for those that end without success."""

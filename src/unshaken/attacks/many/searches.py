@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeGuard, overload
+from typing import Any, Protocol, TypeGuard, overload
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from unshaken.attacks.questions import Searcher
 from unshaken.attacks.results import AttackResult
 from unshaken.attacks.space import Space
 from unshaken.examples import Example
-from unshaken.victims.hugging_face import ModelVictim
-from unshaken.wordings import Recipe, TokenAssembler, TokenTable
+from unshaken.victims.base import Victim
+from unshaken.victims.reworded import RewordedAssembler, RewordedTable
+from unshaken.wordings import TokenAssembler, TokenTable
 
-Prepared = list[tuple[list[Space], TokenTable]]
+Prepared = list[tuple[list[Space], TokenTable | RewordedTable]]
 CELLS = 1 << 26  # choices in one question of a cohort at most, about; 128 MB
 
 
@@ -49,8 +50,8 @@ class ManySearches:
 
     Args:
         attack: An attack with a `search_many`.
-        victim: The model.
-        assembler: Makes recipes for its tokenizer.
+        victim: One that answers tables.
+        assembler: Its `tables`.
         spaces: Makes the search spaces of examples.
 
     Attributes:
@@ -62,8 +63,8 @@ class ManySearches:
     def __init__(
         self,
         attack: ManySearcher,
-        victim: ModelVictim,
-        assembler: TokenAssembler,
+        victim: Victim,
+        assembler: TokenAssembler | RewordedAssembler,
         spaces: Callable[[Sequence[Example]], list[Space]],
     ) -> None:
         self.attack, self.victim, self.assembler = attack, victim, assembler
@@ -84,7 +85,7 @@ class ManySearches:
             for spaces, table in prepared:
                 yield from self._cohort(spaces, table)
 
-    def _cohort(self, spaces: Sequence[Space], table: TokenTable) -> Iterator[list[AttackResult]]:
+    def _cohort(self, spaces: Sequence[Space], table: TokenTable | RewordedTable) -> Iterator[list[AttackResult]]:
         cohort = Cohort(self.attack, self.victim, spaces, table)
         try:
             cohort.start()
@@ -104,8 +105,10 @@ class ManySearches:
         spaces = [space for space in spaces if self.attack.joins_cohorts(space)]
         made = list(zip(spaces, self.assembler.recipes(spaces), strict=True))
         self.left += [space.example for space, recipe in made if recipe is None]
+        model = self.victim.network
+        assert model is not None  # who has tables has a model
         return [
-            ([space for space, _ in part], self.assembler.table([recipe for _, recipe in part], self.victim.device))
+            ([space for space, _ in part], self.assembler.table([recipe for _, recipe in part], model.device))
             for part in _parts([(space, recipe) for space, recipe in made if recipe is not None])
         ]
 
@@ -147,9 +150,9 @@ class _Streams(Sequence[np.random.Generator]):
         return self._made[index]
 
 
-def _parts(chosen: Sequence[tuple[Space, Recipe]]) -> Iterator[list[tuple[Space, Recipe]]]:
+def _parts(chosen: Sequence[tuple[Space, Any]]) -> Iterator[list[tuple[Space, Any]]]:
     """Fewer examples at once where texts are so long that their questions would not fit into memory."""
-    part: list[tuple[Space, Recipe]] = []
+    part: list[tuple[Space, Any]] = []
     rows = width = 0
     for space, recipe in chosen:
         rows, width = rows + int(space.sizes.sum()), max(width, len(space))

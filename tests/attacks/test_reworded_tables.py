@@ -1,0 +1,164 @@
+"""An attack on a vote, and on a detector, through tables: the same texts, answers and results as through strings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
+
+from unshaken.attacks import PWWS, Beam, Genetic, Greedy, Unflagged, Victim
+from unshaken.detection import Agreement, Guarded
+from unshaken.substitutions import Dictionary, segment
+from unshaken.victims import Vote
+from unshaken.wordings import PROBE, Wordings
+
+PAIRS = [("a good film .", "the plot was SLOW, slow"), ("Bad film", "it is a good, good film")]
+
+
+@pytest.fixture
+def model(tmp_path: Any) -> Any:
+    tokenizer = make_tokenizer(tmp_path)
+    return Victim.from_model(tiny_bert(tokenizer), tokenizer)
+
+
+def wordings(*texts: str, words: Any = WORD_LIST, probe: str | None = "[UNK]") -> Wordings:
+    candidates = [words.for_text(segment(text)) for text in texts]
+    made = Wordings.of(texts, candidates)
+    return Wordings(texts=made.texts, places=made.places, forms=made.forms, probe=probe)
+
+
+def vote(victim: Any, **options: Any) -> Vote:
+    return Vote(victim, **{"k": 4, "substitutions": WORD_LIST, **options})
+
+
+class Whole(Vote):
+    """Asked about strings alone."""
+
+    def tables(self, columns: int) -> None:
+        return None
+
+
+@given(st.data())
+def test_choices_under_a_pattern_write_what_it_makes_of_the_text(data: Any) -> None:
+    texts = data.draw(st.sampled_from([*((text,) for text in TEXTS), *PAIRS]))
+    voted = Vote(labelless(), k=5, rate=data.draw(st.sampled_from([0.3, 1.0])), substitutions=WORD_LIST)
+    example = wordings(*texts)
+    row = [data.draw(st.sampled_from([PROBE, *range(size)])) for size in example.sizes]
+    made = voted.reworded(example)
+    assert made is not None
+    assert [one.write(row) for one in made] == voted.rewordings([example.write(row)])[0]
+
+
+def labelless() -> Victim:
+    return Victim.from_callable(lambda texts: np.full((len(texts), 2), 0.5), 2)
+
+
+def test_the_tokens_of_a_reworded_table_are_those_of_the_reworded_texts(model: Any) -> None:
+    voted, examples = vote(model), [wordings(text) for text in TEXTS]
+    made = voted.tables(1)
+    assert made is not None
+    table = made.table(made.recipes(examples))
+    for number, example in enumerate(examples):
+        rows = np.zeros((1, table.places), np.int16)
+        rows[0, : len(example)] = np.arange(1, len(example) + 1) % example.sizes
+        for pattern, (text,) in enumerate(voted.rewordings([example.write(rows[0, : len(example)])])[0]):
+            row = np.array([pattern * len(examples) + number])
+            assert table.table.rows(row, rows).ids.tolist() == model.tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        PWWS(substitutions=WORD_LIST),
+        Greedy(substitutions=WORD_LIST),
+        Beam(substitutions=WORD_LIST),
+        Genetic(substitutions=WORD_LIST, population=5, generations=3),
+    ],
+    ids=lambda attack: attack.name,
+)
+@pytest.mark.parametrize("texts", [TEXTS, PAIRS], ids=["texts", "pairs"])
+def test_an_attack_on_a_vote_finds_the_same_through_tables(
+    model: Any, attack: Any, texts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Whole(model, 4, substitutions=WORD_LIST)
+    examples = labelled(whole, texts)
+    expected = attack(whole, examples)
+    monkeypatch.setattr(Vote, "_predict", None)  # so what is found is found by tables
+    same(attack(vote(model), examples), expected)
+
+
+def test_an_attack_on_a_detector_finds_the_same_through_tables(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples, outcomes = labelled(model), []
+    attack = Genetic(substitutions=WORD_LIST, population=5, generations=3, goal=Unflagged())
+    whole, through_tables = Agreement(Whole(model, 4, substitutions=WORD_LIST)), Agreement(vote(model))
+    asked = 0
+    by_strings = Guarded._predict
+
+    def predict(guarded: Guarded, texts: Any) -> np.ndarray:
+        nonlocal asked
+        asked += len(texts)
+        return by_strings(guarded, texts)
+
+    for threshold in (0.4, 0.5, 0.6):
+        expected = attack(Guarded(whole, threshold), examples)
+        with monkeypatch.context() as patch:
+            patch.setattr(Guarded, "_predict", predict)
+            same(attack(Guarded(through_tables, threshold), examples), expected)
+        outcomes += [row.outcome for row in expected]
+    assert set(outcomes) == {"success", "failure", "skipped"}
+    assert asked == outcomes.count("success")  # to confirm them
+
+
+def same(found: Any, expected: Any) -> None:
+    for one, other in zip(map(asdict, found), map(asdict, expected), strict=True):
+        for key in ("score_before", "score_after"):
+            assert one.pop(key) == pytest.approx(other.pop(key), abs=1e-6)
+        for key in ("seconds", "rows"):  # texts with equal tokens are asked once, which strings do not show
+            del one[key], other[key]
+        assert one == other
+
+
+class Contextual(Dictionary):
+    """Reads the words around, and so cannot list them."""
+
+    def vocabulary(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("text", "attacked", "voted", "probe"),
+    [
+        ("a good film", WORD_LIST, Contextual(entries=WORD_LIST.entries), "[UNK]"),
+        ("a good film", WORD_LIST, WORD_LIST, "<unk>"),  # read as markup: the words behind it move up
+        ("a good film", WORD_LIST, WORD_LIST, ""),
+        ("a good film", WORD_LIST, Dictionary(entries={"unk": ["good"]}), "[UNK]"),
+        ("a good film", Dictionary(entries={"good": ["well made"]}), WORD_LIST, None),
+        ("a good.5 film", Dictionary(entries={"good": ["g00d", "go0"]}), WORD_LIST, None),  # "go0.5" is one word
+        ("a good film", WORD_LIST, Dictionary(entries={"a": ["one more"]}), None),
+        ("a 好movie", Dictionary(entries={"好": ["good"]}), WORD_LIST, None),  # "goodmovie" is one word
+    ],
+)
+def test_what_moves_other_words_is_left_to_strings(text: str, attacked: Any, voted: Any, probe: str | None) -> None:
+    plain = Vote(labelless(), k=3, rate=1.0, substitutions=WORD_LIST)
+    assert plain.reworded(wordings("a good film")) is not None
+    example = wordings(text, words=attacked, probe=probe)
+    assert len(example) > 0
+    assert Vote(labelless(), k=3, rate=1.0, substitutions=voted).reworded(example) is None
+
+
+def test_rows_are_one_and_the_same_only_if_every_rewording_is(model: Any) -> None:
+    """Two words unknown to the tokenizer are one token; the vote knows substitutes of one of them."""
+    words = Dictionary(entries={"good": ["xylo", "yarn"], "xylo": ["film"]})
+    for voted, equal in ((vote(model, rate=1.0), True), (vote(model, rate=1.0, substitutions=words), False)):
+        made = voted.tables(1)
+        assert made is not None
+        table = made.table(made.recipes([wordings("a good film", words=words)]))
+
+        keys = table.keys(torch.tensor([0, 0]), torch.tensor([[1], [2]], dtype=torch.int16))
+        assert (keys[0] == keys[1]).item() is equal
