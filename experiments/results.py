@@ -286,7 +286,11 @@ def image(group: Group, name: str) -> Path:
 def _at_chance(group: Group, name: str) -> list[str]:
     """Models that may have learned nothing: what they do under attack says nothing about their method."""
     recipe = group.recipe(name)
-    own = {column.name for column in recipe.measured if column.measure.attack is None and column.measure.on is None}
+    own = {
+        column.name
+        for column in recipe.measured
+        if column.measure.attack is None and column.measure.certificate is None and column.measure.on is None
+    }
     weak = [
         f"{cell.method} ({cell.column})"
         for cell in labelled(group, name)[1]
