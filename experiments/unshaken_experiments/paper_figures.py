@@ -20,18 +20,27 @@ def tradeoff_panels(
     """Clean against robust accuracy with error bars, a panel per title, all on the same vertical scale.
 
     Args:
-        panels: Title -> method -> its clean and its robust accuracy, as shares.
+        panels: Title -> method -> its clean and its robust accuracy, as shares. A method looks the same in all of them.
     """
     figure, many = panels_of(len(panels))
+    names = list(dict.fromkeys(name for methods in panels.values() for name in methods))
+    drawn = {}
     for axes, (title, methods) in zip(many, panels.items(), strict=True):
-        for index, (name, pair) in enumerate(methods.items()):
+        for name, pair in methods.items():
             (x, x_low, x_high), (y, y_low, y_high) = (percent(interval) for interval in pair)
-            style = {**point_style(index), "markersize": 7, "elinewidth": 1.2, "capsize": 2.5, "linestyle": "none"}
+            style = {
+                **point_style(names.index(name)),
+                "markersize": 7,
+                "elinewidth": 1.2,
+                "capsize": 2.5,
+                "linestyle": "none",
+            }
             ends = {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
-            axes.errorbar([x], [y], label=shown(name), **ends, **style)
+            drawn[name] = axes.errorbar([x], [y], label=shown(name), **ends, **style)
         axes.set(title=shown(title), xlabel=x_label, ylim=(0, 100))
     many[0].set_ylabel(y_label)
-    many[-1].legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    handles = [drawn[name] for name in names]
+    many[-1].legend(handles=handles, frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
 

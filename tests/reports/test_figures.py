@@ -86,6 +86,15 @@ def test_panels_have_each_mean_and_both_ends_of_each_interval() -> None:
         assert up.get_segments()[0][:, 1] == pytest.approx([100 * robust[1], 100 * robust[2]])
 
 
+def test_a_method_looks_the_same_in_every_panel_and_is_named_once() -> None:
+    pair = ((0.9, 0.88, 0.93), (0.2, 0.15, 0.22))
+    figure = papers.tradeoff_panels({"a": {"plain": pair, "RIFT": pair}, "b": {"RIFT": pair}}, y_label="worst (%)")
+    (_, rift), (alone,) = (axes.containers for axes in figure.axes)
+    looks = [(bar.lines[0].get_color(), bar.lines[0].get_marker()) for bar in (rift, alone)]
+    assert looks[0] == looks[1]
+    assert [text.get_text() for text in figure.axes[-1].get_legend().get_texts()] == ["plain", "RIFT"]
+
+
 def test_a_report_gives_the_figures_it_has_numbers_for() -> None:
     assert set(figures.report_figures(report())) == {"made-budget", "made-tradeoff"}
     assert figures.report_figures(Report(evaluations=(made_evaluation(),))) == {}
