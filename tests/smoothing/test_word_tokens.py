@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken.errors import UnshakenError
-from unshaken.smoothing import settle
+from unshaken.smoothing import settle, unsmooth
 from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words
 from unshaken.substitutions import Dictionary, segment
 from unshaken.wordings import TokenAssembler, Wordings
@@ -56,6 +58,20 @@ def test_removed_again(tokenizer: Any, family: str) -> None:
     assert len(back) == len(tokenizer)
     for text in ("a good film", "Good, well-made movies"):
         assert back(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_unsmoothed_it_is_the_tokenizer_that_it_was(
+    tokenizer: Any, make_smoothed: Any, saved: bool, tmp_path: Path
+) -> None:
+    model, longer = make_smoothed(tokenizer)
+    if saved:
+        settle(model).save_pretrained(tmp_path)
+        longer.save_pretrained(tmp_path)
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+        longer = AutoTokenizer.from_pretrained(tmp_path)
+    _, back = unsmooth(model, longer)
+    assert json.loads(back.backend_tokenizer.to_str()) == json.loads(tokenizer.backend_tokenizer.to_str())
 
 
 STEPS = {

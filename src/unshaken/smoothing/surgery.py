@@ -15,7 +15,9 @@ from unshaken.readers import Readers
 from unshaken.smoothing.embedding import SmoothedEmbedding
 from unshaken.smoothing.graph import WordGraph
 from unshaken.smoothing.smoothing import Smoothing
-from unshaken.smoothing.tokens import add_words, backend_of, blanks_are_pieces, folding, remove_words
+from unshaken.smoothing.tokens import add_words, backend_of, blanks_are_pieces, folding, remove_words, word_starts
+
+STARTS = "word_starts"  # in the configuration: what the tokenizer had, where `smooth` changed it
 
 
 def smooth(
@@ -61,6 +63,8 @@ def smooth(
     table.first, table.kernel, table.graph, table.words = first, graph.kernel(smoothing.hops), graph.edges, words
     model.config.vocab_size = table.num_embeddings = len(longer)
     model.config.smoothing = {**smoothing.to_dict(), "words": len(graph.words), "first": first}
+    if (starts := word_starts(tokenizer)) != word_starts(longer):
+        model.config.smoothing[STARTS] = starts
     return model, longer
 
 
@@ -84,7 +88,7 @@ def unsmooth(model: Any, tokenizer: Any) -> tuple[Any, Any]:
     table.weight = nn.Parameter(table.weight.detach()[: known["first"]].clone(), table.weight.requires_grad)
     model.config.vocab_size = table.num_embeddings = known["first"]
     del model.config.smoothing
-    return model, remove_words(tokenizer)
+    return model, remove_words(tokenizer, known.get(STARTS))
 
 
 def smoothing_of(model: Any) -> dict[str, Any] | None:

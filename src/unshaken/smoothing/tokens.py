@@ -72,8 +72,13 @@ def add_words(tokenizer: Any, words: Sequence[str]) -> tuple[Any, Tensor]:
     return rewrapped(tokenizer, backend), torch.tensor([number for _, number in forms.values()])
 
 
-def remove_words(tokenizer: Any) -> Any:
-    """The tokenizer without the words that `add_words` added."""
+def word_starts(tokenizer: Any) -> str | None:
+    """Where SentencePiece marks the beginning of a word ("always", "first"); None in a tokenizer that does not."""
+    return getattr(tokenizer.backend_tokenizer.pre_tokenizer, "prepend_scheme", None)
+
+
+def remove_words(tokenizer: Any, starts: str | None = None) -> Any:
+    """The tokenizer without the words that `add_words` added, and with the `word_starts` that it had before."""
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
     parts["added_tokens"] = [token for token in parts["added_tokens"] if not token["content"].endswith(MARK)]
     normalizer = parts["normalizer"] or {}
@@ -82,6 +87,8 @@ def remove_words(tokenizer: Any) -> Any:
         parts["normalizer"] = None
     elif normalizer.get("type") == "Sequence" and normalizer["normalizers"][:1] == [own]:
         parts["normalizer"] = {**normalizer, "normalizers": normalizer["normalizers"][1:]}  # ours is flat with the rest
+    if starts is not None:
+        parts["pre_tokenizer"]["prepend_scheme"] = starts
     return rewrapped(tokenizer, Tokenizer.from_str(json.dumps(parts)))
 
 
