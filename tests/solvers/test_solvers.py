@@ -148,6 +148,27 @@ def test_the_best_iterate_is_returned_and_its_residual_is_the_one_reported(grad)
     torch.testing.assert_close(solution.residual, true.flatten())
 
 
+TOLD = {  # of z = z / 2 + 1 from 0, by hand: the iterates, of which the last is returned, and how many are evaluated
+    "fixed-point": (FixedPoint(steps=3), [0, 1, 1.5, 1.75], 3),
+    "anderson": (Anderson(steps=2, ridge=0), [0, 1, 2], 2),
+    "broyden": (Broyden(steps=2), [0, 1, 2], 2),
+    "newton-krylov": (NewtonKrylov(steps=1, krylov=1), [0, 2], 1),
+    "gradient-descent": (GradientDescent(steps=2), [0, 0.1, 0.195], 3),  # the gradient is z / 2 - 1
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("grad", [False, True], ids=["quick", "guarded"])
+def test_the_residual_is_that_of_the_best_evaluated_iterate_which_only_descent_returns(name, grad):
+    solver, iterates, evaluated = TOLD[name]
+    with torch.set_grad_enabled(grad):
+        solution = solver(lambda z: z / 2 + 1, torch.zeros(1, 1, dtype=torch.float64))
+    assert solution.z.item() == pytest.approx(iterates[-1], abs=1e-6)
+    assert float(solution.residual) == pytest.approx(1 - iterates[evaluated - 1] / 2, abs=1e-6)  # g(0) = 1
+    assert (evaluated == len(iterates)) is solver.looks_at_end
+    assert solution.evaluations == solver.steps * (solver.evaluations_per_step - solver.needs_vjp) + solver.looks_at_end
+
+
 def test_damped_fallback_rescues_a_diverging_fixed_point():
     """z = -1.8 z + 1 has a solution that plain iteration runs away from and damping finds."""
     solution = FixedPoint(steps=60, growth=2.0)(lambda z: -1.8 * z + 1, torch.zeros(1, 1, dtype=torch.float64))

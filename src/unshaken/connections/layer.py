@@ -30,7 +30,7 @@ WHOLE = ""  # the part of a layer that is all of it
 class SolveRecord:
     """How the last solve of a layer or sub-layer went."""
 
-    residual: Tensor  # (batch,)
+    residual: Tensor  # (batch,) of the best iterate that was evaluated, as in `Solution`
     diverged: Tensor  # (batch,)
     evaluations: int  # of the layer, all counted
     vjps: int

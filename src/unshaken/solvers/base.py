@@ -25,15 +25,23 @@ Map = Callable[[Tensor], Tensor]  # (batch, ...) -> (batch, ...)
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found, and what it cost. Failure is data: look at `residual` and `diverged`."""
+    """What a solver found, and what it cost. Failure is data: look at `residual` and `diverged`.
 
-    z: Tensor  # (batch, ...)
-    # (batch,) ||g(z) - z|| / ||g(z0)|| of the best iterate that was evaluated. Where the last one was the best, z is
-    # one step further, and its own residual would cost one more evaluation.
+    Attributes:
+        z: (batch, ...) What was found.
+        residual: (batch,) ||g(z) - z|| / ||g(z0)|| of the best iterate at which g was evaluated, NaN if there was none.
+            This is not z where the last iterate was the best: z is the step from it, which is mostly better, and to
+            know by how much costs one evaluation more. `GradientDescent` spends it, and tells the residual of z.
+        diverged: (batch,) Whether an iterate had to be given up.
+        evaluations: Of g.
+        vjps: Vector-Jacobian products of g.
+    """
+
+    z: Tensor
     residual: Tensor
-    diverged: Tensor  # (batch,) whether an iterate had to be given up
-    evaluations: int  # evaluations of g
-    vjps: int = 0  # vector-Jacobian products of g
+    diverged: Tensor
+    evaluations: int
+    vjps: int = 0
 
 
 @dataclass
