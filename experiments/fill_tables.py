@@ -14,7 +14,7 @@ import json
 import re
 import statistics
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -348,6 +348,35 @@ def smoothing_cost() -> str:
     return grid(["device, texts of at most as many tokens", "words", "tokenizer loads in", *timed], rows)
 
 
+DETECTION = "unshaken detect MODEL --task sst2 --attack genetic:population=60,generations=40"
+
+
+def detection() -> str:
+    """What `unshaken detect` wrote of models of several seeds, `METHOD-sSEED.json`: means, and the ends over seeds."""
+    by_method: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted((HERE / "benchmarks" / "gpu" / "detection").glob("*-s*.json")):
+        by_method[path.stem.rpartition("-s")[0].replace("-", " ")].append(json.loads(path.read_text(encoding="utf-8")))
+    if not by_method:
+        return f"Not measured yet: `{DETECTION}` makes the numbers."
+    shown = {
+        "clean": "clean",
+        "auroc": "AUROC",
+        "true_positives": "flagged of those that fool the model",
+        "fooled": "fooled, no detector",
+        "fooled_unflagged": "fooled and not flagged",
+        "fooled_jointly": "the same, by an attack that knows the detector",
+    }
+    rows = []
+    for method, found in by_method.items():
+        shares = {key: [100 * row["found"][key] for row in found if row["found"][key] is not None] for key in shown}
+        rows.append([method, *(_with_ends(values) for values in shares.values()), str(len(found))])
+    return grid(["%", *shown.values(), "seeds"], rows)
+
+
+def _with_ends(values: list[float]) -> str:
+    return f"{statistics.fmean(values):.1f} ({min(values):.1f} to {max(values):.1f})" if values else "none fooled"
+
+
 def caption(about: dict[str, Any]) -> str:
     shown = ", ".join(f"{key} {value}" for key, value in about.items() if value not in (False, None))
     return f"{shown}\n\n"
@@ -505,6 +534,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attacks-int8": attacks_int8,
     "attacks-gpu": attacks_gpu,
     "smoothing-cost": smoothing_cost,
+    "detection": detection,
     "baselines": baselines.table,
     "attacks-compared": attacks_compared,
     "attacks-precision": attacks_precision,

@@ -276,6 +276,22 @@ def test_scoring_in_bf16_has_its_differences_twice(recompute, tmp_path, monkeypa
         assert wrong(recompute, checkout, "page", faulty), cell
 
 
+def test_a_detection_is_told_by_its_mean_and_ends_over_seeds(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    fill_tables = importlib.import_module("fill_tables")
+    monkeypatch.setattr(fill_tables, "HERE", tmp_path)
+    assert fill_tables.detection() == f"Not measured yet: `{fill_tables.DETECTION}` makes the numbers."
+    folder = tmp_path / "benchmarks" / "gpu" / "detection"
+    folder.mkdir(parents=True)
+    shares = dict.fromkeys(("clean", "fooled", "fooled_unflagged", "fooled_jointly"), 0.25)
+    for seed, (auroc, flagged) in enumerate([(0.9, 0.1), (0.8, 0.4), (None, None)]):
+        found = {**shares, "clean": 0.8 + seed / 100, "auroc": auroc, "true_positives": flagged}
+        (folder / f"smoothed-+-SWAP-s{seed}.json").write_text(json.dumps({"found": found}))
+    row = fill_tables.detection().splitlines()[-1]
+    told = ["smoothed + SWAP", "81.0 (80.0 to 82.0)", "85.0 (80.0 to 90.0)", "25.0 (10.0 to 40.0)"]
+    assert row == f"| {' | '.join([*told, *['25.0 (25.0 to 25.0)'] * 3, '3'])} |"
+
+
 CHOOSING = """
 title = "A table that chooses"
 paper = "ours"
