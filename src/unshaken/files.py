@@ -26,6 +26,7 @@ from unshaken.schema import parse_json
 LOCK_FILE = ".lock"
 REPORT_FILE = "report.json"
 ATTACKS = "attacks"  # where `harden` evaluates
+TRAINING_FILE = "unshaken_training.json"  # beside a model: how it was trained
 BLOCKS = "blocks"  # the folder with one folder a block
 _OF_ONE_RUN = "/".join([f"*-{'[0-9a-f]' * 8}"] * 2)  # what `run_folder` makes
 _CHECK = re.compile(rb',\s*"check": "([0-9a-f]{16})"\s*\}\s*\Z')

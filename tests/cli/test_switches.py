@@ -206,6 +206,25 @@ def test_a_file_that_cannot_be_trained_on_is_answered_before_torch_is_loaded(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        (b"", "rows.csv is empty"),
+        (b"text,label\ngood,1\nbad,\n", "1 of 2 rows have no label; the first has the id 'test/1'"),
+        (b"text,label\ncaf\xe9,1\nbad,0\n", "line 2 is not UTF-8"),
+        (b"words,stars\ngood,1\nbad,0\n", "cannot tell which column is the text"),
+        (b"text,stars,day\ngood,1,2\nbad,0,3\n", "cannot tell which column is the label"),
+        (b"text,label\ngood,1\n ,0\n", "line 3 has an empty text"),
+    ],
+)
+def test_a_file_that_cannot_be_scanned_is_answered_before_torch_is_loaded(tmp_path, content, answer):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    (tmp_path / "rows.csv").write_bytes(content)
+    assert answer in refused_without_torch("scan", "model", "rows.csv", cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "rows.csv"]
+
+
 @pytest.mark.parametrize(("command", "run"), [("train", "out"), ("harden", "out/plain"), ("harden", "out/hardened")])
 def test_checkpoints_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, command, run):
     (reviews.parent / run / "checkpoints" / "checkpoint-4").mkdir(parents=True)

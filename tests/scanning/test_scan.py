@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from unshaken import Examples, Victim
 from unshaken.errors import UnshakenError
+from unshaken.reports import TrainingRecord
 from unshaken.scanning import Detector, ScanResult, families, scan
 from unshaken.scanning.formats import cells, page
 
@@ -283,6 +284,49 @@ def test_the_command_on_a_scikit_learn_pipeline(tmp_path, monkeypatch, unshaken,
     code, _, err = unshaken(*common, "--labels", "ham,spam")
     assert code == 2
     assert "names its classes itself" in err
+
+
+def test_a_file_is_scanned_in_the_columns_of_training_and_with_classes_of_mixed_kinds(
+    tmp_path, monkeypatch, unshaken, make_tiny, write_rows
+) -> None:
+    """Both are known by the model alone: the check of the file before it is loaded lets them pass."""
+    monkeypatch.chdir(tmp_path)
+    model = make_tiny(id2label={0: "1", 1: "other"}, label2id={"1": 0, "other": 1})
+    record = TrainingRecord(
+        method="plain", seed=0, base_model="tiny", task="mine", details={"text_columns": ["a"], "label_column": "c"}
+    )
+    record.save(model)
+    rows = [("a good film", "b", "1", "d"), ("a bad film", "b", "other", "d"), ("an odd film", "b", "0", "d")]
+    write_rows(tmp_path / "mails.csv", ("a", "b", "c", "d"), *rows)
+    code, _, err = unshaken("scan", model, "mails.csv", "--family", "leetspeak", "--search", 0, "--out", "found")
+    assert code == 0, err
+    assert ScanResult.load(tmp_path / "found" / "scan.json").examples == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        (("text",), [(text,) for text in BAD + FINE]),
+        (("prompt",), [(text,) for text in BAD + FINE]),
+        (("id", "text"), list(enumerate(BAD + FINE))),
+        (("text", "label"), [(text, -1) for text in BAD + FINE]),
+    ],
+)
+def test_the_command_scans_a_file_without_labels_as_python_does_its_texts(
+    tmp_path, monkeypatch, unshaken, write_rows, columns, rows
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", columns, *rows)
+    (tmp_path / "my_function_for_scan.py").write_text(
+        "def guard(texts):\n    return [[0.1, 0.9] if 'free' in text else [0.8, 0.2] for text in texts]\n"
+    )
+    common = ["scan", "--victim", "my_function_for_scan:guard", "mails.csv", "--labels", "ham,spam"]
+    code, out, err = unshaken(*common, "--protect", "spam", "--family", "leetspeak", "--search", 0, "--out", "found")
+    assert code == 0, err
+    found = ScanResult.load(tmp_path / "found" / "scan.json")
+    caught = sum("free" in text for text in BAD + FINE)
+    assert (found.examples, found.relevant, found.right) == (len(BAD + FINE), caught, caught)
+    assert "by the victim's own answers, as there are no labels" in " ".join(out.split())
 
 
 def test_mistakes_in_the_command(refused, tmp_path, monkeypatch, write_rows) -> None:

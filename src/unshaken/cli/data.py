@@ -23,6 +23,7 @@ def load_sets(
     *,
     text_columns: list[str] | None = None,
     label_column: str | None = None,
+    unlabelled: bool = False,
 ) -> dict[str, Examples]:
     """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it."""
     from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
@@ -41,8 +42,9 @@ def load_sets(
         if not is_named and clean and name in TASKS and TASKS[name].clean_task not in {None, *clean}:
             continue
         if Path(name).is_file():
-            columns = _columns(victim, name, text_columns, label_column)
-            rows = load_examples(name, count=count, seed=seed, **columns)
+            columns = _columns(victim.folder, name, text_columns, label_column)
+            how: dict[str, Any] = {"label_names": victim.label_names or None, "unlabelled": unlabelled, **columns}
+            rows = load_examples(name, count=count, seed=seed, **how)
         else:
             task = known_task(name)
             takes_data = task is not None and task.package is None  # the others bring or name their own files
@@ -78,19 +80,44 @@ def blocks_of(
     options.refuse(f"{task} is a file; leave it out", data=data)
     if count is not None:
         raise UnshakenError("-n draws rows and --block takes all of them; leave one out")
-    return load_blocks(task, size, **_columns(victim, task, text_columns, label_column))
+    columns = _columns(victim.folder, task, text_columns, label_column)
+    return load_blocks(task, size, label_names=victim.label_names or None, **columns)
 
 
-def _columns(victim: Victim, path: str, texts: list[str] | None, label: str | None) -> dict[str, Any]:
+def require_rows(
+    tasks: str,
+    model: str,
+    count: int | None,
+    seed: int,
+    *,
+    text_columns: list[str] | None = None,
+    label_column: str | None = None,
+    unlabelled: bool = False,
+) -> None:
+    """Tell what is wrong with a file before torch is imported and the model loaded, which takes up to a minute."""
+    from unshaken.pretrained import locate
+    from unshaken.tasks import task_names
+    from unshaken.tasks.load import check_examples
+
+    folder = locate(model) if Path(model).is_dir() else model
+    for name in task_names(tasks):
+        if Path(name).is_file():
+            columns = _columns(folder, name, text_columns, label_column)
+            check_examples(name, count=count, seed=seed, unlabelled=unlabelled, **columns)
+
+
+def _columns(folder: str, path: str, texts: list[str] | None, label: str | None) -> dict[str, Any]:
     """How to read a file: columns not named are those the model was trained on, where the file has them, or guessed."""
-    from unshaken.reports import TrainingRecord
+    from unshaken.files import TRAINING_FILE, read_json
     from unshaken.tasks.readers import read
 
-    record, first = TrainingRecord.load(victim.folder), next(read(Path(path)), None)
-    if record is not None and first is not None:
-        trained, named = (record.details.get(key) for key in ("text_columns", "label_column"))
+    own, first = Path(folder) / TRAINING_FILE, next(read(Path(path)), None)
+    record = read_json(own) if own.is_file() else None  # as it is: `TrainingRecord` comes with torch
+    details = record.get("details") if isinstance(record, dict) else None
+    if isinstance(details, dict) and first is not None:
+        trained, named = (details.get(key) for key in ("text_columns", "label_column"))
         if not texts and isinstance(trained, list) and trained and set(map(str, trained)) <= first.fields.keys():
             texts = trained
         if not label and isinstance(named, str) and named in first.fields:
             label = named
-    return {"text_columns": texts or None, "label_column": label or None, "label_names": victim.label_names or None}
+    return {"text_columns": texts or None, "label_column": label or None}

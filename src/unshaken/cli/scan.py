@@ -19,7 +19,8 @@ def scan(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[MODEL] DATA", help="A folder, hub name, .onnx file or address, then a task or file of texts."
+            metavar="[MODEL] DATA",
+            help="A folder, hub name, .onnx file or address, then a task or file of texts, labelled or not.",
         ),
     ],
     victim: Annotated[
@@ -83,7 +84,11 @@ def scan(
         if "synonyms" not in chosen:
             options.refuse("it is for synonyms and masked-lm, which --family leaves out", similarity=similarity)
     require_tasks(task)
-    from unshaken.cli.data import load_sets
+    from unshaken.cli.data import load_sets, require_rows
+
+    rows: dict[str, Any] = {"text_columns": text_column, "label_column": label_column, "unlabelled": True}
+    if model is not None:  # what --victim names may know its columns
+        require_rows(task, model, count, seed, **rows)
     from unshaken.console import Console
     from unshaken.scanning import families
     from unshaken.scanning import scan as run
@@ -102,7 +107,7 @@ def scan(
     else:
         target = _with_classes(Victim.of(model, **loading), names)
     console = Console()
-    sets = load_sets(task, data, target, count, seed, text_columns=text_column, label_column=label_column)
+    sets = load_sets(task, data, target, count, seed, **rows)
     if reader is not None:
         target = with_reader(target, reader)
     if chosen is None and masked_lm is None:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unshaken.files import read_json, write_json
+from unshaken.files import TRAINING_FILE, read_json, write_json
 from unshaken.schema import decode, encode
 
-FILE_NAME = "unshaken_training.json"
 SELECTED_BY = "selected_by"  # among the details: the attack that chose the checkpoint, and its sets
 # What has one source under its name, of which settings only take more or less.
 ONE_SOURCE = {"wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing"}
@@ -54,10 +53,10 @@ class TrainingRecord:
 
     def save(self, folder: Path | str) -> Path:
         """Write the record into a model's folder."""
-        return write_json(Path(folder) / FILE_NAME, encode(self))
+        return write_json(Path(folder) / TRAINING_FILE, encode(self))
 
     @classmethod
     def load(cls, folder: Path | str) -> TrainingRecord | None:
         """The record of a model's folder; None if training left none."""
-        path = Path(folder) / FILE_NAME
+        path = Path(folder) / TRAINING_FILE
         return decode(cls, read_json(path), str(path)) if path.is_file() else None

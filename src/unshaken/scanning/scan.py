@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from unshaken.scanning.families import REWORDING, Family
 from unshaken.scanning.families import families as families_called
 from unshaken.scanning.results import OWN_ANSWERS, Broken, FamilyResult, ScanResult
 from unshaken.tasks import table_examples
+from unshaken.tasks.rows import UNLABELLED, is_unlabelled
 from unshaken.victims.base import Texts, Victim
 from unshaken.victims.wrapper import Wrapper
 
@@ -71,7 +72,8 @@ def scan(
 
     Args:
         victim: Anything that `Victim.of` takes: a folder, a pipeline, an .onnx file, an address, a function.
-        texts: Labelled examples or a table of them; or plain texts, whose right answers are the victim's own.
+        texts: Labelled examples or a table of them; or plain texts, or examples that all have the label -1, whose right
+            answers are the victim's own.
         protect: The class that must stay what it is ("toxic"): only its texts are attacked, only misses count, and the
             other texts are watched for false alarms. Every right answer counts if None.
         threshold: The probability from which the protected class counts as found, as deployed.
@@ -117,15 +119,17 @@ def scan(
 
 
 def _examples(texts: Any, victim: Victim, guard: Victim, protected: int | None) -> Examples:
-    if isinstance(texts, Examples):
-        return texts
     if isinstance(texts, Sequence) and texts and all(isinstance(text, str) for text in texts):
-        rows = [(text,) for text in texts]
-        own = np.array(victim.log_probabilities(rows))
-        if protected is not None:  # as deployed: at the threshold, not where it is the likeliest class
-            own[:, protected] = np.where(guard.log_probabilities(rows).argmax(-1) == 1, np.inf, -np.inf)
-        return Examples.from_lists(list(texts), own.argmax(-1).tolist(), name=OWN_ANSWERS)
-    return table_examples(texts, label_names=victim.label_names or None)
+        texts = Examples.from_lists(list(texts), [UNLABELLED] * len(texts))
+    if not isinstance(texts, Examples):
+        return table_examples(texts, label_names=victim.label_names or None)
+    if not is_unlabelled(texts, texts.name):
+        return texts
+    own = np.array(victim.log_probabilities(texts.texts))
+    if protected is not None:  # as deployed: at the threshold, not where it is the likeliest class
+        own[:, protected] = np.where(guard.log_probabilities(texts.texts).argmax(-1) == 1, np.inf, -np.inf)
+    rows = (replace(row, label=int(answer)) for row, answer in zip(texts, own.argmax(-1), strict=True))
+    return replace(texts.with_rows(rows), name=OWN_ANSWERS, label_names=victim.label_names)
 
 
 def _guard(victim: Victim, protect: str | int | None, threshold: float) -> tuple[Victim, int | None]:

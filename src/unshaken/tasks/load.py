@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def load_examples(
     label_names: Sequence[str] | None = None,
     count: int | None = None,
     seed: int = 0,
+    unlabelled: bool = False,
 ) -> Examples:
     """One file as it is, to evaluate on: nothing is split off, and one class alone is allowed.
 
@@ -90,6 +92,7 @@ def load_examples(
     Args:
         count: Draw so many rows while reading, by their ids and `seed`, with memory for these rows alone. The file may
             have any number of rows (a JSON array is read whole all the same).
+        unlabelled: Take a file without labels, too; every label is -1 then.
 
     Example:
         >>> load_examples("ten-million-rows.csv", count=1000, label_names=("negative", "positive"))  # doctest: +SKIP
@@ -98,7 +101,23 @@ def load_examples(
         raise UnshakenError(f"count is {count}; draw at least 1 row, or all with None")
     columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
     source = {"test": own.file_source(Path(path))}
-    return own.load_sources(source, columns, name=_stem(path), count=count, seed=seed).require("test")
+    columns = replace(columns, unlabelled=unlabelled)
+    loaded = own.load_sources(source, columns, name=_stem(path), count=count, seed=seed)
+    return loaded.unlabelled if unlabelled and loaded.unlabelled is not None else loaded.require("test")
+
+
+def check_examples(
+    path: PathLike,
+    *,
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    count: int | None = None,
+    seed: int = 0,
+    unlabelled: bool = False,
+) -> None:
+    """Tell what is wrong with a file that `load_examples` is to read, while the names of the classes are not known."""
+    columns = own.ColumnNames.of(text_columns, label_column, None, None)
+    own.check_rows(own.file_source(Path(path)), replace(columns, unlabelled=unlabelled), count=count, seed=seed)
 
 
 def load_blocks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.tasks.readers import FORMATS, Record, class_labels, numbered, read
-from unshaken.tasks.rows import FILL, NUMBER, WHOLE, build_examples, find_column, is_unlabelled, label_text
+from unshaken.tasks.rows import FILL, NO_LABEL, NUMBER, WHOLE, build_examples, find_column, is_unlabelled, label_text
 from unshaken.tasks.sources import load_from_hub
 from unshaken.tasks.task import SPLITS, Task, TaskData
 
@@ -44,6 +44,7 @@ class ColumnNames:
     label: str | None = None
     id: str | None = None  # row numbers if None
     label_names: tuple[str, ...] | None = None  # in label order; sorted from the training rows if None
+    unlabelled: bool = False  # whether there may be no labels
 
     @classmethod
     def of(
@@ -148,6 +149,14 @@ def load_sources(
     return data
 
 
+def check_rows(source: Source, columns: ColumnNames, *, count: int | None = None, seed: int = 0) -> None:
+    """Refuse what `load_sources` would refuse whatever the classes are called: told before a model that names them."""
+    task = describe(source, replace(columns, label_names=("any",)), name=source.name)
+    found = dict.fromkeys(label_text(record.fields.get(task.label_column)) for record in source.records())
+    names = tuple(label for label in found if label not in NO_LABEL) or ("any",)
+    load_sources({"test": source}, replace(columns, label_names=names), name=source.name, count=count, seed=seed)
+
+
 def _need_two_classes(train: Examples, source: str) -> None:
     classes = len(train.label_names)
     if classes > MANY and classes > len(train) / 2:
@@ -173,6 +182,8 @@ def describe(source: Source, columns: ColumnNames, *, name: str) -> Task:
     if columns.id is not None:
         find_column(first.fields, columns.id, (), source.name)
     label_names = columns.label_names
+    if label_names is None and label not in first.fields:
+        label_names = ("unknown",)
     if label_names is None:
         label_names = source.class_names(label) or _label_names(source, label)
     return Task(
@@ -192,7 +203,7 @@ def _guess_texts(fields: Iterable[str], source: str) -> tuple[str, ...]:
         if all(name in lowered for name in names):
             return tuple(lowered[name] for name in names)
     others = [name for key, name in lowered.items() if key not in LABEL_COLUMNS]
-    if len(lowered) == 2 and len(others) == 1:  # the other is the label
+    if len(lowered) <= 2 and len(others) == 1:  # what else there is, is the label
         return (others[0],)
     present = ", ".join(map(repr, lowered.values()))
     raise UnshakenError(
@@ -213,6 +224,8 @@ def _label_column(fields: Iterable[str], columns: ColumnNames, texts: tuple[str,
         return others[0]
     present = ", ".join(map(repr, lowered.values()))
     if not others:
+        if columns.unlabelled:
+            return LABEL_COLUMNS[0]  # which is not there
         raise UnshakenError(f"{source}: no column has the labels; columns: {present}; add one called 'label'")
     raise UnshakenError(
         f"{source}: cannot tell which column is the label; columns: {present}; name it with --label-column, in Python "

@@ -18,7 +18,7 @@ from unshaken.tasks.sampling import rank
 from unshaken.tasks.task import Task
 
 UNLABELLED = -1
-_NO_LABEL = ("", "-", "-1")  # absent, SNLI's undecided pairs, the hub's hidden test labels
+NO_LABEL = ("", "-", "-1")  # absent, SNLI's undecided pairs, the hub's hidden test labels
 FILL = "fill it in, or remove the row"
 WHOLE = r"[+-]?\d{1,300}"  # a longer row of digits is no number anybody counts with
 NUMBER = r"[+-]?\d{1,300}(\.\d*)?([eE][+-]?\d+)?"
@@ -185,7 +185,7 @@ def _class(value: Any, task: Task, classes: Mapping[str, int], source: str, reco
     for spelling in (text, text.casefold()):
         if spelling in classes:
             return classes[spelling]
-    if text in _NO_LABEL:
+    if text in NO_LABEL:
         return UNLABELLED
     if re.fullmatch(WHOLE, text) and 0 <= int(text) < len(task.label_names):
         return int(text)
