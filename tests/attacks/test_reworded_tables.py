@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +16,7 @@ from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Beam, Genetic, Greedy, Unflagged, Victim
 from unshaken.detection import Agreement, Guarded
-from unshaken.substitutions import Dictionary, segment
+from unshaken.substitutions import All, Dictionary, WordNet, segment
 from unshaken.victims import Vote
 from unshaken.wordings import PROBE, Wordings
 
@@ -125,10 +127,39 @@ def same(found: Any, expected: Any) -> None:
 
 
 class Contextual(Dictionary):
-    """Reads the words around, and so cannot list them."""
+    """Reads the words around."""
 
-    def vocabulary(self) -> None:
-        return None
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        return super().candidates(words, position) if "film" in words else []
+
+
+@pytest.mark.parametrize(
+    ("text", "entries", "settled"),
+    [
+        ("we liked it", {"liked": ["saw", "assumed"]}, True),
+        ("we had liked it", {"liked": ["saw", "assumed"]}, True),
+        ("it was liked by us", {"was": ["saw"], "liked": ["saw", "assumed"]}, True),  # "by" stays and is enough
+        ("we had liked it", {"had": ["saw", "got"], "liked": ["saw", "assumed"]}, False),
+        ("we really assumed it", {"we": ["saw", "had"]}, False),  # of a word that no choice changes
+        ("we assumed it", {"it": ["saw", "by"]}, False),
+        ("we assumed it", {"we": ["saw", "the"]}, False),
+        ("we assumed it", {"it": ["saw", "the"]}, True),
+    ],
+)
+@pytest.mark.parametrize("voted", [WordNet(), All((WordNet(), WORD_LIST), limit=None)], ids=["alone", "joined"])
+def test_substitutes_are_those_among_the_words_that_were_chosen(
+    text: str, entries: Any, settled: bool, voted: Any
+) -> None:
+    """WordNet has "took" for "assumed" and "taken" for "had assumed"."""
+    found = [voted.candidates(words.split(), 1) for words in ("we assumed", "had assumed")]
+    assert found[0] != found[1]
+    votes = Vote(labelless(), k=8, rate=1.0, substitutions=voted)
+    example = wordings(text, words=Dictionary(entries=entries))
+    made = votes.reworded(example)
+    assert (made is not None) is settled
+    for row in itertools.product(*([PROBE, *range(size)] for size in example.sizes)):
+        if made is not None:
+            assert [one.write(row) for one in made] == votes.rewordings([example.write(row)])[0]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +173,16 @@ class Contextual(Dictionary):
         ("a good.5 film", Dictionary(entries={"good": ["g00d", "go0"]}), WORD_LIST, None),  # "go0.5" is one word
         ("a good film", WORD_LIST, Dictionary(entries={"a": ["one more"]}), None),
         ("a 好movie", Dictionary(entries={"好": ["good"]}), WORD_LIST, None),  # "goodmovie" is one word
+        ("a 好-movie", Dictionary(entries={"好": ["佳", "good"]}), WORD_LIST, None),
+        ("a movie-好", Dictionary(entries={"好": ["佳", "good"]}), WORD_LIST, None),
+        ("a 好-movie", Dictionary(entries={"movie": ["film", "佳"]}), WORD_LIST, None),
+        ("the 'reason", Dictionary(entries={"reason": ["ground", "cause"]}), WORD_LIST, None),  # "'cause" is one word
+        (
+            "a &marvellous; film",
+            Dictionary(entries={"marvellous": ["wonderful", "good"]}),
+            WORD_LIST,
+            None,
+        ),  # an entity
     ],
 )
 def test_what_moves_other_words_is_left_to_strings(text: str, attacked: Any, voted: Any, probe: str | None) -> None:

@@ -1,5 +1,6 @@
 """Dictionaries, typos, word vectors and masked language models as substitution sets; and what they cover."""
 
+import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,6 +19,7 @@ from unshaken.examples import Example, Examples
 from unshaken.names import from_spec
 from unshaken.substitutions import (
     SUBSTITUTIONS,
+    All,
     Dictionary,
     EmbeddingNeighbours,
     MaskedLM,
@@ -377,6 +379,43 @@ def test_masked_lm_fingerprint_is_of_the_weights(masked_lm, tmp_path):
 def test_a_model_that_is_not_there(tmp_path):
     with pytest.raises(UnshakenError, match="cannot load"):
         MaskedLM(model=str(tmp_path)).for_text(TEXTS[0])
+
+
+# Choices
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [("we", "Saw"), ("GOOD", "assumed", "film"), ("it",)],
+        [("we", "had"), ("good", "assumed"), ("it",)],
+        [("we",), ("had",), ("very", "the"), ("assumed", "Good"), ("by",)],
+        [("isn’t",), ("not", "a"), ("assumed",)],
+        [("assumed",), ("it", "by")],
+    ],
+)
+@pytest.mark.parametrize("kind", ["dictionary", "context", "vectors", "wordnet", "joined", "typos"])
+def test_candidates_of_choices_are_those_of_every_text_that_they_make(kind, choices, vector_file):
+    entries = {"good": ["great", "fine"], "film": ["movie"], "assumed": ["took"]}
+    source = {
+        "dictionary": Dictionary(entries=entries),
+        "context": AfterVery(entries=entries),
+        "vectors": EmbeddingNeighbours(vectors=vector_file),
+        "wordnet": WordNet(),
+        "joined": All((WordNet(), Dictionary(entries=entries))),
+        "typos": Typos(),
+    }[kind]
+    for position, forms in enumerate(choices):
+        texts = itertools.product(*choices[:position], [None], *choices[position + 1 :])
+        expected = [
+            [source.candidates([*text[:position], form, *text[position + 1 :]], position) for form in forms]
+            for text in texts
+        ]
+        found = source.for_choices(choices, position)
+        if kind in ("context", "typos"):
+            assert found is None
+        else:
+            assert found == (expected[0] if all(one == expected[0] for one in expected) else None)
 
 
 # Coverage

@@ -57,6 +57,13 @@ class Substitutions(ABC):
         """What may stand for a word of a text and the next one together; nothing, unless a source says so."""
         return [[] for _ in pairs]
 
+    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
+        """The candidates of each form of one word, where any word of the text may have any of its own forms.
+
+        None if they depend on which forms the others have, or if a source does not say.
+        """
+        return None
+
     def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
         """The candidates of every position of many texts; sources that run a model do it in full batches."""
         return [self.for_text(words) for words in texts]

@@ -77,10 +77,18 @@ class Dictionary(Substitutions):
             known = self._known[word] = [replacement for replacement in found if replacement.lower() != lower]
         return list(known)
 
-    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+    @property
+    def _may_read_context(self) -> bool:
+        """Whether this is a subclass that may read the words around one."""
         kind = type(self)
-        if kind.candidates is not Dictionary.candidates or kind.for_text is not Dictionary.for_text:
-            return super().for_texts(texts)  # a subclass may read the words around one
+        return kind.candidates is not Dictionary.candidates or kind.for_text is not Dictionary.for_text
+
+    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
+        return None if self._may_read_context else [self.candidates((form,), 0) for form in choices[position]]
+
+    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+        if self._may_read_context:
+            return super().for_texts(texts)
         found = {word for words in texts for word in words.surfaces}
         distinct = {word: self.candidates((word,), 0) for word in found}
         return [[list(distinct[word]) for word in words.surfaces] for words in texts]

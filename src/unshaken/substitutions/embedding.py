@@ -108,6 +108,9 @@ class EmbeddingNeighbours(Substitutions):
     def for_text(self, words: Words) -> list[list[str]]:
         return self._look_up(words.surfaces)
 
+    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]]:
+        return self._look_up(choices[position])
+
     def _look_up(self, words: Sequence[str]) -> list[list[str]]:
         rows = self._table.row
         keys = [word if word in rows else word.lower() for word in words]

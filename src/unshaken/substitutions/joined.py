@@ -72,6 +72,10 @@ class All(Substitutions):
         found = zip(*(one.for_texts(texts) for one in self.sources), strict=True)
         return [[self._join(own) for own in zip(*of_text, strict=True)] for of_text in found]
 
+    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
+        found = [own for one in self.sources if (own := one.for_choices(choices, position)) is not None]
+        return None if len(found) < len(self.sources) else [self._join(own) for own in zip(*found, strict=True)]
+
     def vocabulary(self) -> list[str] | None:
         known = [one.vocabulary() for one in self.sources]
         if any(words is None for words in known):

@@ -178,6 +178,17 @@ class WordNet(Substitutions):
         in_past, *as_participle = _synonyms(self, words[position].lower())
         return list(as_participle[0] if as_participle and _expects_participle(words, position) else in_past)
 
+    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
+        found = [_synonyms(self, form.lower()) for form in choices[position]]
+        if all(len(set(readings)) == 1 for readings in found):
+            return [list(readings[0]) for readings in found]
+        around = [at for at in range(max(0, position - 2), min(position + 2, len(choices))) if at != position]
+        # One word around it is enough to make it a participle, whatever the others are.
+        signs = [[_is_a_sign(form, at - position) for form in choices[at]] for at in around]
+        if any(map(all, signs)):
+            return [list(readings[-1]) for readings in found]
+        return None if any(map(any, signs)) else [list(readings[0]) for readings in found]
+
 
 @lru_cache(maxsize=1 << 17)
 def _synonyms(source: WordNet, word: str) -> tuple[tuple[str, ...], ...]:
@@ -218,3 +229,10 @@ def _expects_participle(words: Sequence[str], position: int) -> bool:
     after_auxiliary = any(word in AUXILIARIES or word.endswith("n't") for word in before)
     before_agent = position + 1 < len(words) and words[position + 1] == "by"
     return after_auxiliary or before_agent or any(word in DETERMINERS for word in before[-1:])
+
+
+def _is_a_sign(word: str, offset: int) -> bool:
+    """Whether a word so far behind an ambiguous form makes it a participle by itself."""
+    words = ["", "", "", ""]
+    words[2 + offset] = word
+    return _expects_participle(words, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from unshaken.wordings import TokenAssembler, Wordings
 if TYPE_CHECKING:
     from unshaken.victims.hugging_face import ModelVictim
 
-REMEMBERED = 1 << 18  # words whose substitutes are kept
+JOINTS = tuple("'’-‐‑")  # what joins two words to one
 
 
 class Vote(Wrapper):
@@ -67,7 +68,6 @@ class Vote(Wrapper):
         self.runs_beside_python = victim.runs_beside_python
         self.tokenizer = getattr(victim, "tokenizer", None)  # which words are visible, for reports
         self._patterns: dict[int, np.ndarray] = {}
-        self._known: dict[str, list[str]] = {}  # substitutes of words
 
     @property
     def network(self) -> ModelVictim | None:
@@ -111,18 +111,29 @@ class Vote(Wrapper):
     def reworded(self, wordings: Wordings) -> list[Wordings] | None:
         """The wordings under each pattern, with the same choices; None where that cannot be said place by place.
 
-        So it is where substitutes depend on the context, and where a choice may not be read as one word in its place:
-        all words behind it would meet other numbers of the pattern.
+        So it is where substitutes depend on what other places choose, and where a choice may not be read as one word in
+        its place: all words behind it would meet other numbers of the pattern.
         """
-        if self.substitutions.vocabulary() is None or not self._is_plain(wordings.probe):
+        blotted = () if wordings.probe is None else segment(wordings.probe).surfaces
+        if wordings.probe is not None and len(blotted) != 1:
             return None
-        by_place = []  # the forms under each pattern
+        choices: list[list[tuple[str, ...]]] = [[(word,) for word in words] for words in wordings.words]
         for (column, place), forms in zip(wordings.places, wordings.forms, strict=True):
             words = wordings.words[column]
             if not _stands_apart(words.text, *words.spans[place]) or not all(map(_is_one_word, forms[1:])):
                 return None
-            pattern = self._pattern(column, place + 1)[:, :, place]
-            by_place.append([tuple(self._form(form, *numbers) for form in forms) for numbers in pattern.tolist()])
+            choices[column][place] = (*forms, *blotted)
+        known = [[self.substitutions.for_choices(own, at) for at in range(len(own))] for own in choices]
+        if any(found is None for own in known for found in own):
+            return None
+        by_place = []  # the forms under each pattern
+        for (column, place), forms in zip(wordings.places, wordings.forms, strict=True):
+            substitutes = known[column][place] or []
+            if any(substitutes[len(forms) :]):
+                return None  # a blotted word would be reworded
+            pattern = self._pattern(column, place + 1)[:, :, place].tolist()
+            own = list(zip(forms, substitutes, strict=False))
+            by_place.append([tuple(self._form(*each, *numbers) for each in own) for numbers in pattern])
         made = [
             Wordings(texts=texts, places=wordings.places, forms=tuple(forms), probe=wordings.probe)
             for texts, *forms in zip(self.rewordings([wordings.texts])[0], *by_place, strict=True)
@@ -132,27 +143,11 @@ class Vote(Wrapper):
         same = [one.write(changed) for one in made] == self.rewordings([wordings.write(changed)])[0]
         return made if same else None
 
-    def _form(self, form: str, changed: float, chosen: float) -> str:
+    def _form(self, form: str, substitutes: Sequence[str], changed: float, chosen: float) -> str:
         """One word where a pattern has these numbers."""
-        substitutes = self._substitutes(form)
         if not substitutes or changed >= self.rate:
             return form
         return match_case(form, substitutes[int(chosen * len(substitutes))])
-
-    def _substitutes(self, word: str) -> list[str]:
-        known = self._known.get(word)
-        if known is None:
-            if len(self._known) > REMEMBERED:
-                self._known.clear()
-            known = self._known[word] = self.substitutions.neighbours(word)
-        return known
-
-    def _is_plain(self, probe: str | None) -> bool:
-        """Whether a blotted word counts as one word too, and one that is never reworded."""
-        if probe is None:
-            return True
-        words = segment(probe)
-        return len(words) == 1 and not self._substitutes(words[0])
 
     def _pattern(self, column: int, length: int) -> np.ndarray:
         """Two numbers for each pattern and word of a column, the same ones however long the text. (k, 2, words)"""
@@ -188,10 +183,24 @@ class Vote(Wrapper):
 
 
 def _stands_apart(text: str, start: int, end: int) -> bool:
-    """Whether no letter or digit stands beside a word, with which another one might grow together."""
-    return not text[max(0, start - 1) : start].isalnum() and not text[end : end + 1].isalnum()
+    """Whether another word may stand there and none grows together with what is beside it, nor becomes markup."""
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    if _grows(before) or _grows(after) or text[:start].endswith(("<", "</", "&")):
+        return False
+    return _joins(text[start:end]) or not (before in JOINTS or after in JOINTS)
 
 
 def _is_one_word(form: str) -> bool:
     """Whether it is read as one word between any signs: one that ends in a digit may go on behind a point."""
-    return form[:1].isalpha() and form[-1:].isalpha() and segment(form).spans == ((0, len(form)),)
+    apart = segment(f"'{form}'").spans == ((1, 1 + len(form)),)  # "'cause" is a word with its sign
+    return apart and form[:1].isalpha() and form[-1:].isalpha() and _joins(form)
+
+
+def _grows(sign: str) -> bool:
+    """Whether it becomes part of a word beside it: a letter, a digit or a mark."""
+    return unicodedata.category(sign)[0] in "LNM" if sign else False
+
+
+def _joins(word: str) -> bool:
+    """Whether hyphens join it with others; so it is already where they could, unlike Chinese characters and emoji."""
+    return len(segment(f"a-{word}-a")) == 1
