@@ -284,6 +284,23 @@ def _not_on_hub(name: str) -> str:
     return "the hub has no model of that name" if answer.status_code == 404 else ""
 
 
+@contextlib.contextmanager
+def asked_once(library: Any) -> Iterator[None]:
+    """While it is open, the library looks in its cache alone if the hub does not answer; it would ask for a while."""
+    from huggingface_hub import constants, get_session
+
+    was_offline = constants.HF_HUB_OFFLINE, library.config.HF_HUB_OFFLINE
+    if not any(was_offline):
+        try:
+            get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+        except Exception:  # no network, no such host, no answer in time
+            constants.HF_HUB_OFFLINE = library.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, library.config.HF_HUB_OFFLINE = was_offline
+
+
 def _nearest_model(path: Path) -> str:
     """`; did you mean ...?` with the model folder of the closest name around a path that holds none."""
     above = next((folder for folder in (path, *path.parents) if folder.is_dir()), Path())

@@ -408,6 +408,20 @@ def test_what_is_spelt_rightly_passes_the_early_check(kind, spec):
     require_known(kind, spec)
 
 
+def test_rows_of_a_track_that_are_not_at_hand_are_told_before_torch_is_loaded(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nobody answers
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    score = ["leaderboard", "score", "model", "--name", "a", "--suite", "mini", "--track"]
+    told = " ".join(refused_without_torch(*score, "minilm/known/sst2", cwd=tmp_path).split())
+    assert "cannot load 'nyu-mll/glue' from the hub" in told
+    assert "go online once, or pass data=DIR (--data DIR) with the files" in told
+    (tmp_path / "rows.csv").write_text("text,label\ngood,1\n ,0\n")
+    assert "line 3 has an empty text" in refused_without_torch(*score, "minilm/known/rows.csv", cwd=tmp_path)
+
+
 def refused_without_torch(*words: str, cwd: Path) -> str:
     program = (
         "import sys; sys.argv = ['unshaken', *sys.argv[1:]]\n"

@@ -62,6 +62,35 @@ def test_offline_is_an_error_with_a_cure():
         load_task("nobody/nothing")
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_hub_that_does_not_answer_is_asked_once_and_the_cache_is_looked_at(monkeypatch, answers):
+    """`datasets` would ask again and again, for twenty seconds."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    asked, offline = [], []
+
+    class Session:
+        def head(self, url, **options):
+            asked.append(url)
+            if not answers:
+                raise OSError("no network")
+
+    def load_dataset(*words, **options):
+        offline.append((constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE))
+        raise ValueError("not there")
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(UnshakenError, match="not there"):
+        load_task("sst2")
+    assert asked == [constants.ENDPOINT]
+    assert offline == [(not answers, not answers)]
+    assert (constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE) == (False, False)
+
+
 def test_without_datasets_is_an_error_with_a_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UnshakenError, match="'datasets' is not installed"):

@@ -61,6 +61,7 @@ def score(
     if not Path(task).is_file():
         require_tasks(task)
     options.require_room(out / "runs", resume=resume)
+    rows = _rows(task, data) if task else None
     from unshaken.console import Console
     from unshaken.files import write_json
     from unshaken.leaderboard import Track, score
@@ -71,7 +72,7 @@ def score(
     victims = _victims(models, device)
     entry = score(
         victims,
-        _examples(chosen.task, data, count, victims),
+        _examples(chosen.task, rows, count, victims),
         chosen,
         words,
         name=name,
@@ -117,8 +118,9 @@ def verify(
 
     claimed, console = read_entry(entry), Console()
     _require_transfers(claimed.suite, public)
+    rows = _rows(claimed.track.task, data)
     victims = _victims(model or [one.weights for one in claimed.models], device)
-    examples = _examples(claimed.track.task, data, None, victims).with_ids(claimed.ids)
+    examples = _examples(claimed.track.task, rows, None, victims).with_ids(claimed.ids)
     others = _victims(public or [], device)
     verdict = verify(claimed, victims, examples, _substitutions(substitutions), count=count, seed=seed, public=others)
     for line in verdict.refused:
@@ -149,10 +151,11 @@ def break_entry(
     from unshaken.leaderboard.entry import append_break, broken_by_others
 
     claimed = read_entry(entry)
+    rows = _rows(claimed.track.task, data)
     victims = _victims([model], device)
-    rows = _examples(claimed.track.task, data, None, victims).with_ids(claimed.ids)
-    claimed.require_examples(rows)
-    found = check_break(claimed, victims[0], rows.with_ids([example])[0], text, _substitutions(substitutions))
+    examples = _examples(claimed.track.task, rows, None, victims).with_ids(claimed.ids)
+    claimed.require_examples(examples)
+    found = check_break(claimed, victims[0], examples.with_ids([example])[0], text, _substitutions(substitutions))
     before = claimed.share("worst", broken_by_others(entry))
     told = f"Broken; on record in {append_break(entry, asdict(found))}"
     after = claimed.share("worst", broken_by_others(entry))
@@ -195,13 +198,21 @@ def _substitutions(spec: str) -> Substitutions:
     return joined_substitutions(spec)
 
 
-def _examples(task: str, data: Path | None, count: int | None, victims: list[Victim]) -> Examples:
-    """The rows of a track; labels of a file mean what the models mean by them, whatever classes the file has."""
-    from unshaken.tasks import load_examples, load_task
+def _rows(task: str, data: Path | None) -> Examples | None:
+    """The rows of a track before any model is loaded, to tell at once what is missing; of a file only what is wrong."""
+    from unshaken.tasks import load_task
+    from unshaken.tasks.load import check_examples
 
-    if Path(task).is_file():
-        options.refuse(f"{task} is a file; leave it out", data=data)
-        rows = load_examples(task, label_names=victims[0].label_names or None)
-    else:
-        rows = load_task(task, data=data).require("test")
-    return rows if count is None else rows.sample(count)
+    if not Path(task).is_file():
+        return load_task(task, data=data).require("test")
+    options.refuse(f"{task} is a file; leave it out", data=data)
+    check_examples(task)
+    return None
+
+
+def _examples(task: str, rows: Examples | None, count: int | None, victims: list[Victim]) -> Examples:
+    """The rows of a track; labels of a file mean what the models mean by them, whatever classes the file has."""
+    from unshaken.tasks import load_examples
+
+    found = load_examples(task, label_names=victims[0].label_names or None) if rows is None else rows
+    return found if count is None else found.sample(count)

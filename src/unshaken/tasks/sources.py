@@ -10,6 +10,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.names import optional
+from unshaken.pretrained import asked_once
 from unshaken.tasks.readers import FORMATS, Record, numbered, read, read_class_folders, read_json, read_plain_tsv
 from unshaken.tasks.rows import build_examples, is_unlabelled
 from unshaken.tasks.task import SPLITS, Task, TaskData
@@ -91,11 +92,12 @@ def from_hub(task: Task) -> TaskData:
 
 
 def load_from_hub(path: str, config: str | None = None, split: str | None = None) -> Any:
-    cure = "pip install datasets, or pass data=DIR with the files"
+    files = "pass data=DIR (--data DIR) with the files"
+    cure = f"pip install datasets, or {files}"
     datasets = optional("datasets", f"{path!r} is on the hub and the package 'datasets' is not installed; {cure}")
     try:
-        return datasets.load_dataset(path, config, split=split)
+        with asked_once(datasets):
+            return datasets.load_dataset(path, config, split=split)
     except Exception as error:  # the hub, its cache and the network each raise their own kinds
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        cure = "go online once, or pass data=DIR with the files"
-        raise UnshakenError(f"cannot load {path!r} from the hub ({reason}); {cure}") from error
+        raise UnshakenError(f"cannot load {path!r} from the hub ({reason}); go online once, or {files}") from error
