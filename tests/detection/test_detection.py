@@ -184,6 +184,26 @@ def test_the_command_line_detects(unshaken, refused, tiny, tmp_path, write_rows)
     assert "one search" in refused("detect", tiny, data, "--attack", "pwws,genetic")
 
 
+def test_the_command_line_takes_the_threshold_from_other_texts(unshaken, refused, tiny, tmp_path, write_rows) -> None:
+    rows = [(f"a {word} film {n}", label) for n in range(3) for word, label in (("good", "0"), ("bad", "1"))]
+    data = write_rows(tmp_path / "reviews.csv", ("text", "label"), *rows)
+    others = [f"the {word} of a story" for word in ("end", "start", "point", "rest", "sound", "best")]
+    path = write_rows(tmp_path / "others.csv", ("text",), *((text,) for text in others))
+    common = ["detect", tiny, data, "--vote", 3, "--device", "cpu", "--false-alarms", 0.25]
+    code, _, err = unshaken(*common, "--calibration", path, "--out", tmp_path / "out")
+    assert code == 0, err
+    assert "less than one" not in err  # a quarter of six
+    found = json.loads(next((tmp_path / "out").glob("*.detection.json")).read_text())
+    assert found["calibration"] == {"data": "others/test", "texts": 6}
+    detector = Agreement(Vote(Victim.from_pretrained(tiny, device="cpu"), 3))
+    suspicion = np.sort(detector.suspicion([(text,) for text in others]))
+    assert found["found"]["threshold"] == pytest.approx(suspicion[-2], abs=1e-6)  # one above it, not two
+    assert "did you mean" in refused(*common, "--calibration", tmp_path / "other.csv")
+    assert "it is a file of texts" in refused(*common, "--calibration", "sst2")
+    write_rows(tmp_path / "empty.csv", ("text",), ("good",), (" ",))
+    assert "line 3 has an empty text" in refused(*common, "--calibration", tmp_path / "empty.csv")
+
+
 def test_the_table_has_each_share_of_its_own_total_with_an_interval() -> None:
     shares = {"clean": 0.9, "false_alarms": 0.01, "threshold": 0.6, "auroc": 0.87654, "true_positives": 0.25}
     attacked = {"fooled": 0.4, "fooled_unflagged": 0.3, "fooled_jointly": 0.35}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from unshaken.detection import Detection
+    from unshaken.examples import Examples
 
 
 def detect(
@@ -33,6 +34,12 @@ def detect(
     false_alarms: Annotated[float, typer.Option(min=0, max=0.99, help="Share of clean texts that may be flagged.")] = (
         0.01
     ),
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of other clean texts, labelled or not, to take the threshold from; the examples if not given."
+        ),
+    ] = None,
     out: options.Results = Path("out/detect"),
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples.")] = 0,
     device: options.Device = None,
@@ -49,8 +56,16 @@ def detect(
     task = options.one_task(data_or_task, task, f"detect {model}")
     options.require_models(model)
     require_tasks(task)
+    from unshaken.cli.data import load_sets, require_rows
+
+    columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
+    require_rows(task, model, count, seed, **columns)
+    if calibration is not None:
+        options.require_files(str(calibration))
+        if not calibration.is_file():
+            raise UnshakenError(f"--calibration is {str(calibration)!r}; it is a file of texts")
+        require_rows(str(calibration), model, None, seed, **columns, unlabelled=True)
     from unshaken.attacks.base import SearchAttack
-    from unshaken.cli.data import load_sets
     from unshaken.cli.evaluate import parse_attacks
     from unshaken.console import Console
     from unshaken.detection import Agreement, Guarded
@@ -71,20 +86,28 @@ def detect(
         )
         voted = options.voting(victim, vote, vote_rate, vote_substitutions or substitutions)
         assert isinstance(voted, Vote)
-        sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
+        sets = load_sets(task, data, victim, count, seed, **columns)
+        others: Examples | None = None
+        if calibration is not None:
+            (others,) = load_sets(str(calibration), None, victim, None, seed, **columns, unlabelled=True).values()
         detector = Agreement(voted)
         for name, examples in sets.items():
-            if false_alarms * len(examples) < 1:
+            clean = examples if others is None else others
+            if false_alarms * len(clean) < 1:
+                more = "examples (-n)" if others is None else "texts (--calibration)"
                 note(
-                    f"{100 * false_alarms:g}% of {len(examples)} clean texts is less than one: the threshold is the "
-                    "suspicion of the most suspicious, and says little; give more examples (-n) or more --false-alarms"
+                    f"{100 * false_alarms:g}% of {len(clean)} clean texts is less than one: the threshold is the "
+                    f"suspicion of the most suspicious, and says little; give more {more} or more --false-alarms"
                 )
             for what, attacked in {"the model alone": victim, "model and detector": Guarded(detector, 0.5)}.items():
                 if line := outlook([attacked], examples, chosen):
                     note(f"{what}: {line}")
-            found = run(detector, examples, chosen[0], false_alarms=false_alarms, progress=console.is_terminal)
+            how: dict[str, Any] = {"calibration": others, "false_alarms": false_alarms}
+            found = run(detector, examples, chosen[0], **how, progress=console.is_terminal)
             console.print(detection_table(name, len(examples), chosen[0].name, found))
             about = {"attack": chosen[0].settings(), "vote": voted.settings(), "model": victim.fingerprint}
+            if others is not None:
+                about["calibration"] = {"data": others.name, "texts": len(others)}
             path = write_json(out / f"{name.replace('/', '-')}.detection.json", {**about, "found": encode(found)})
             console.print(f"Detection: {path}", markup=False, soft_wrap=True)
 
