@@ -172,6 +172,12 @@ def test_substitutes_are_those_among_the_words_that_were_chosen(
         ("a good film", Dictionary(entries={"good": ["well made"]}), WORD_LIST, None),
         ("a good.5 film", Dictionary(entries={"good": ["g00d", "go0"]}), WORD_LIST, None),  # "go0.5" is one word
         ("a good film", WORD_LIST, Dictionary(entries={"a": ["one more"]}), None),
+        (
+            "&marvellous; film",
+            Dictionary(entries={"film": ["movie"]}),
+            Dictionary(entries={"marvellous": ["good"]}),
+            None,
+        ),
         ("a 好movie", Dictionary(entries={"好": ["good"]}), WORD_LIST, None),  # "goodmovie" is one word
         ("a 好-movie", Dictionary(entries={"好": ["佳", "good"]}), WORD_LIST, None),
         ("a movie-好", Dictionary(entries={"好": ["佳", "good"]}), WORD_LIST, None),

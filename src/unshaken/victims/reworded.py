@@ -44,7 +44,10 @@ class RewordedTable:
         return keys
 
     def answers(self, model: Victim, owner: Tensor, choices: Tensor) -> np.ndarray:
-        """The model's log-probabilities of each rewording, float64 (ways, n, classes). None is asked about twice."""
+        """The model's log-probabilities of each rewording, float64 (ways, n, classes).
+
+        Rows that one way makes alike are asked about once.
+        """
         owners, chosen = self._all(owner, choices)
         known = Memory(model.num_labels, self.device).look_up(self.table.keys(owners, chosen))
         answers = model.predict_table(self.table, owners[known.new], chosen[known.new])[known.numbers]

@@ -138,7 +138,9 @@ class Vote(Wrapper):
             Wordings(texts=texts, places=wordings.places, forms=tuple(forms), probe=wordings.probe)
             for texts, *forms in zip(self.rewordings([wordings.texts])[0], *by_place, strict=True)
         ]
-        # Substitutes of the vote may be several words, or grow together with what stands beside them.
+        # Substitutes of the vote may be several words, or none, or grow together with what stands beside them.
+        if any(list(map(len, one.words)) != list(map(len, choices)) for one in made):
+            return None
         changed = np.ones(len(wordings), np.int16)
         same = [one.write(changed) for one in made] == self.rewordings([wordings.write(changed)])[0]
         return made if same else None
