@@ -177,7 +177,8 @@ def test_a_folder_of_something_else(refused, tiny, opinions, tmp_path):
     ],
 )
 def test_a_device_that_is_not_there(refused, tiny, opinions, options, message):
-    assert message in refused("attack", tiny, "--task", opinions, *options)
+    columns = ["--text-column", "what they wrote", "--label-column", "liked"]
+    assert message in refused("attack", tiny, "--task", opinions, *columns, *options)
 
 
 @pytest.mark.parametrize("command", ["attack", "evaluate"])

@@ -217,11 +217,12 @@ def test_a_file_that_cannot_be_trained_on_is_answered_before_torch_is_loaded(tmp
         (b"text,label\ngood,1\n ,0\n", "line 3 has an empty text"),
     ],
 )
-def test_a_file_that_cannot_be_scanned_is_answered_before_torch_is_loaded(tmp_path, content, answer):
+@pytest.mark.parametrize("command", ["scan", "detect", "certify", "attack", "evaluate"])
+def test_a_file_that_cannot_be_measured_on_is_answered_before_torch_is_loaded(tmp_path, command, content, answer):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text("{}")
     (tmp_path / "rows.csv").write_bytes(content)
-    assert answer in refused_without_torch("scan", "model", "rows.csv", cwd=tmp_path)
+    assert answer in refused_without_torch(command, "model", "rows.csv", cwd=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "rows.csv"]
 
 

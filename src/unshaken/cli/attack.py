@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import measuring, options
+from unshaken.cli.data import require_rows
 from unshaken.cli.evaluate import parse_attacks
 from unshaken.cli.known import named, require_tasks
 from unshaken.errors import UnshakenError
@@ -87,6 +88,9 @@ def attack(
         require_tasks(task)
     if engine == "here" and not dry_run:
         options.require_room(out, resume=resume, block=block)
+    columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
+    if engine == "here" and block is None:
+        require_rows(task, model, count, seed, **columns)
     from dataclasses import replace
 
     from unshaken.attacks import SearchAttack, Victim
@@ -120,7 +124,7 @@ def attack(
             data=data,
             count=count,
             block=block,
-            columns={"text_columns": text_column, "label_column": label_column},
+            columns=columns,
             dry_run=dry_run,
             resume=resume,
             seed=seed,

@@ -40,7 +40,9 @@ def certify(
     task = options.one_task(data_or_task, task, f"certify {model}")
     options.require_models(model)
     require_tasks(task)
-    from unshaken.cli.data import load_sets
+    from unshaken.cli.data import load_sets, require_rows
+
+    require_rows(task, model, count, seed, text_columns=text_column, label_column=label_column)
     from unshaken.cli.evaluate import parse_certificates
     from unshaken.console import Console
     from unshaken.display import note

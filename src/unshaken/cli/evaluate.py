@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unshaken.cli import measuring, options
+from unshaken.cli.data import require_rows
 from unshaken.cli.known import named, require_tasks
 from unshaken.errors import UnshakenError
 
@@ -78,6 +79,9 @@ def evaluate(
         options.refuse("no attack is repeated; add --attack pwws", recheck=recheck or None)
         if not certify and not vote:
             options.refuse("no attack swaps words; add --attack pwws", substitutions=substitutions)
+    columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
+    if block is None:
+        require_rows(task, models[0], count, seed, **columns)
     from unshaken.console import Console
     from unshaken.files import locked
     from unshaken.victims.base import Victim
@@ -98,7 +102,7 @@ def evaluate(
             data=data,
             count=count,
             block=block,
-            columns={"text_columns": text_column, "label_column": label_column},
+            columns=columns,
             dry_run=dry_run,
             resume=resume,
             seed=seed,
