@@ -24,7 +24,8 @@ class Detection:
         clean: Share of right answers to clean texts, flagged or not.
         auroc: Chance that a text which fools the model is more suspicious than a clean one; None if none fools it.
         true_positives: Share of the texts that fool the model and are flagged; None if none fools it.
-        false_alarms: Share of clean texts that are flagged, at most what was asked for.
+        false_alarms: Share of the examples, as they are, that are flagged; at most what was asked for, unless other
+            texts gave the threshold.
         threshold: Suspicion above which a text is flagged.
         fooled: Share of all examples whose right answer the attack changed, as if there were no detector.
         fooled_unflagged: Those of them that the detector lets pass.
