@@ -209,3 +209,21 @@ def test_rows_are_one_and_the_same_only_if_every_rewording_is(model: Any) -> Non
 
         keys = table.keys(torch.tensor([0, 0]), torch.tensor([[1], [2]], dtype=torch.int16))
         assert (keys[0] == keys[1]).item() is equal
+
+
+def test_many_rows_are_answered_part_by_part_alike(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    voted, examples = vote(model), [wordings(text) for text in TEXTS[:3]]
+    made = voted.tables(1)
+    assert made is not None
+    table = made.table(made.recipes(examples))
+    owner = torch.tensor([0, 0, 1, 1, 2])
+    choices = torch.ones(5, table.places, dtype=torch.int16)
+    choices[::2] = 0
+    expected = table.keys(owner, choices).tolist(), table.answers(model, owner, choices)
+    monkeypatch.setattr("unshaken.victims.reworded.CELLS", 2 * 4 * table.places)  # two rows under four patterns
+    assert [len(block) for block, _ in table._blocks(owner, choices)] == [2, 2, 1]
+    assert table.keys(owner, choices).tolist() == expected[0]
+    np.testing.assert_allclose(table.answers(model, owner, choices), expected[1], atol=1e-12)
+    nothing = owner[:0], choices[:0]
+    assert table.keys(*nothing).shape == (0,)
+    assert table.answers(model, *nothing).shape == (4, 0, 2)

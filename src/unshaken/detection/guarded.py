@@ -59,7 +59,8 @@ class Guarded(Wrapper):
 
     def predict_table(self, table: RewordedTable, owner: Tensor, choices: Tensor) -> Tensor:
         answers, *reworded = table.answers(self.victim, owner, choices)
-        suspicion = doubt(answers, self.detector.vote.mean(np.stack(reworded)))
+        votes = self.detector.vote.mean(np.stack(reworded)).astype(np.float32)  # as the vote itself answers
+        suspicion = doubt(answers, votes)
         return torch.from_numpy(self._with_flag(answers, suspicion)).float().to(table.device)
 
     def _with_flag(self, answers: np.ndarray, suspicion: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from unshaken.victims.base import Victim
 from unshaken.wordings import Recipe, TokenAssembler, TokenTable, Wordings
 from unshaken.wordings.memory import Memory
 
+CELLS = 1 << 26  # choices of all rewordings that are made at once
 Rewords = Callable[[Wordings], Sequence[Wordings] | None]  # None where more than the choice at a place decides
 
 
@@ -38,6 +39,9 @@ class RewordedTable:
 
     def keys(self, owner: Tensor, choices: Tensor) -> Tensor:
         """A number for each row, equal where the tokens of all its rewordings are. (n,)"""
+        return torch.cat([self._keys(*block) for block in self._blocks(owner, choices)])
+
+    def _keys(self, owner: Tensor, choices: Tensor) -> Tensor:
         keys = torch.zeros_like(owner)
         for own in self.table.keys(*self._all(owner, choices)).view(self.ways, -1):
             keys = keys * 6364136223846793005 + own  # wraps around
@@ -46,12 +50,22 @@ class RewordedTable:
     def answers(self, model: Victim, owner: Tensor, choices: Tensor) -> np.ndarray:
         """The model's log-probabilities of each rewording, float64 (ways, n, classes).
 
-        Rows that one way makes alike are asked about once.
+        What one way makes alike of two wordings of an example is asked about once.
         """
+        made = [self._answers(model, *block) for block in self._blocks(owner, choices)]
+        return torch.cat(made, dim=1).double().cpu().numpy()
+
+    def _answers(self, model: Victim, owner: Tensor, choices: Tensor) -> Tensor:
         owners, chosen = self._all(owner, choices)
         known = Memory(model.num_labels, self.device).look_up(self.table.keys(owners, chosen))
         answers = model.predict_table(self.table, owners[known.new], chosen[known.new])[known.numbers]
-        return answers.view(self.ways, len(owner), model.num_labels).double().cpu().numpy()
+        return answers.view(self.ways, len(owner), model.num_labels)
+
+    def _blocks(self, owner: Tensor, choices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows in parts, so that all their rewordings take no more memory than a question does."""
+        step = max(1, CELLS // (self.ways * max(1, self.places)))
+        for start in range(0, max(1, len(owner)), step):  # once even without rows, for the shapes
+            yield owner[start : start + step], choices[start : start + step]
 
     def _all(self, owner: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
         """Every rewording of rows as rows of the table: the first one of all, then the second of all, and so on."""
