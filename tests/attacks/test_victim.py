@@ -320,3 +320,50 @@ def test_queries_in_half_precision_leave_the_weights_alone(tokenizer: Any) -> No
     np.testing.assert_allclose(whole.log_probabilities(texts), exact, atol=1e-6)
     with pytest.raises(UnshakenError, match="unknown dtype 'bf17'"):
         Victim.from_model(whole.model, tokenizer, scoring_dtype="bf17")
+
+
+class Coarse(ModelVictim):
+    """Answers queries as if by halves: log-probabilities in steps, so that near texts tip over. Alone it is exact."""
+
+    searching = True
+
+    def batch_logits(self, batch: Any, model: Any) -> Any:
+        logits = super().batch_logits(batch, model)
+        is_rough = self.scoring_dtype is not None and self.searching
+        return (logits / 2).round() * 2 + torch.tensor([0.0, 0.1]) if is_rough else logits
+
+    def answers_alone(self, texts: Any, close: Any = None) -> np.ndarray:
+        self.searching = False
+        try:
+            return super().answers_alone(texts, close)
+        finally:
+            self.searching = True
+
+
+@pytest.mark.parametrize("options", [{}, {"time_budget": 100}], ids=["cohorts", "one by one"])
+def test_what_half_precision_leaves_in_doubt_is_searched_again_in_full(
+    tokenizer: Any, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_bert(tokenizer).float()
+    whole = Victim.from_model(model, tokenizer)
+    examples = labelled(whole)
+    coarse = Coarse(model, tokenizer, scoring_dtype="bf16")
+    search = PWWS(substitutions=WORD_LIST, **options)
+    expected, found = search(whole, examples), search(coarse, examples)
+    with monkeypatch.context() as patch:
+        patch.setattr(Coarse, "exact", property(lambda self: self))
+        once = search(coarse, examples)
+    doubted = [row.outcome == "skipped" or row.unconfirmed for row in once]
+    assert any(row.outcome == "skipped" for row in once)
+    assert any(row.unconfirmed for row in once)
+    assert not all(doubted)
+    for before, after, exact, again in zip(once, found, expected, doubted, strict=True):
+        if not again:
+            assert (after.outcome, after.adversarial) == (before.outcome, before.adversarial)
+            assert after.queries == before.queries
+        else:
+            assert (after.outcome, after.adversarial, after.error) == (exact.outcome, exact.adversarial, None)
+            assert after.queries == before.queries + exact.queries
+    budgeted = PWWS(substitutions=WORD_LIST, query_budget=5, **options)(coarse, examples)
+    assert all(row.queries <= 5 for row in budgeted)
+    assert any(row.outcome == "skipped" for row in budgeted)

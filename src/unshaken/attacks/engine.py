@@ -123,7 +123,30 @@ class _Engine:
         self._has_answered = has_answered
 
     def results(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
-        """Results in the order in which they are finished."""
+        """Results in the order in which they are finished.
+
+        What half precision had wrong to begin with, or broke where float32 does not bear it out, is searched again in
+        full; otherwise a model would look better or worse by rounding. Not so under a budget, which is spent by then.
+        """
+        exact = self.victim.exact if self.attack.query_budget is None else self.victim
+        doubted: dict[str, AttackResult] = {}
+        for result in self._results(examples):
+            if exact is not self.victim and (result.unconfirmed or result.outcome == "skipped"):
+                doubted[result.example_id] = result
+            else:
+                yield result
+        again = [example for example in examples if example.id in doubted]
+        in_full = _Engine(self.attack, exact, self.frozen, self.in_flight, has_answered=True)
+        for result in in_full._results(again):
+            before = doubted[result.example_id]
+            yield replace(
+                result,
+                queries=before.queries + result.queries,
+                rows=before.rows + result.rows,
+                seconds=before.seconds + result.seconds,
+            )
+
+    def _results(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
         if not examples:
             return
         if isinstance(self.victim, ModelVictim):

@@ -121,6 +121,14 @@ class ModelVictim(Victim):
         return self
 
     @property
+    def exact(self) -> ModelVictim:
+        if self.scoring_dtype is None:
+            return self
+        twin = copy.copy(self)  # one model and tokenizer, and what was learnt of words
+        twin.scoring_dtype = None
+        return twin
+
+    @property
     def version(self) -> int:
         """Grows where the weights change."""
         return sum(parameter._version for parameter in self.model.parameters())
