@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,13 +11,14 @@ import numpy as np
 
 from unshaken.errors import UnshakenError
 from unshaken.names import at
-from unshaken.victims.answers import as_probabilities, probe_classes
+from unshaken.victims.answers import probe_classes
 from unshaken.victims.object_digest import object_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from unshaken.readers import Readers
+    from unshaken.victims.callables import CallableVictim
     from unshaken.victims.hugging_face import ModelVictim
 
 Texts = tuple[str, ...]  # one text, or two of a pair task
@@ -182,7 +182,7 @@ class Victim(ABC):
         if num_labels is None and not label_names:
             called = name or str(getattr(function, "__name__", type(function).__name__))
             num_labels, label_names = probe_classes(function(["a"]), called)
-        return CallableVictim(
+        return _callable_victim()(
             function,
             num_labels or len(label_names),
             label_names=label_names,
@@ -270,7 +270,7 @@ class Victim(ABC):
                 )
             return np.asarray(np.eye(num_labels)[labels])
 
-        return CallableVictim(decisions, num_labels, name=name, batch_size=batch_size)
+        return _callable_victim()(decisions, num_labels, name=name, batch_size=batch_size)
 
     @staticmethod
     def from_sklearn(pipeline: Any, *, name: str | None = None, batch_size: int = 4096) -> Victim:
@@ -280,7 +280,7 @@ class Victim(ABC):
                 f"{type(pipeline).__name__} has no predict_proba; wrap it in CalibratedClassifierCV or use "
                 "Victim.from_callable"
             )
-        return CallableVictim(
+        return _callable_victim()(
             pipeline.predict_proba,
             len(pipeline.classes_),
             label_names=tuple(map(str, pipeline.classes_)),
@@ -290,45 +290,14 @@ class Victim(ABC):
         )
 
 
-def _model_victim() -> type[ModelVictim]:
-    kind: type[ModelVictim] = at("unshaken.victims.hugging_face:ModelVictim")
+def _callable_victim() -> type[CallableVictim]:
+    kind: type[CallableVictim] = at("unshaken.victims.callables:CallableVictim")
     return kind
 
 
-class CallableVictim(Victim):
-    """A function from texts to probabilities."""
-
-    def __init__(
-        self,
-        function: Callable[[list[Any]], Any],
-        num_labels: int,
-        *,
-        label_names: Sequence[str] = (),
-        name: str | None = None,
-        batch_size: int = 256,
-        unknown: str = "[UNK]",
-        content: bytes | None = None,
-    ) -> None:
-        require_classes(num_labels, "the callable")
-        self.function = function
-        self.num_labels = num_labels
-        self.label_names = tuple(label_names)
-        self.name = name or str(getattr(function, "__name__", type(function).__name__))
-        self.batch_size = batch_size
-        self.unknown = unknown
-        self._content = content if content is not None else self.name.encode()
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(self._content).hexdigest()
-
-    def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
-        batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
-        return np.concatenate([self._batch(batch) for batch in batches])
-
-    def _batch(self, texts: Sequence[Texts]) -> np.ndarray:
-        answers = self.function([row[0] if len(row) == 1 else row for row in texts])
-        return log_of(as_probabilities(answers, self.label_names, self.num_labels, self.name), len(texts), self)
+def _model_victim() -> type[ModelVictim]:
+    kind: type[ModelVictim] = at("unshaken.victims.hugging_face:ModelVictim")
+    return kind
 
 
 def log_of(probabilities: np.ndarray, rows: int, victim: Victim) -> np.ndarray:
