@@ -481,26 +481,33 @@ def collect(folders: list[str]) -> None:
     """Write each group's runs, as the command left them, to its file; what a fuller run replaces goes to earlier/.
 
     Fuller by what the file's own groups ask: a training that another group shares may have been measured for that one.
+    Records are taken whole, since two of one run may be of two models. Of equally full ones the kept one stays, then
+    the first of the folders counts: a record does not tell whether its code is newer. Other answers are told of.
     """
-    outcomes: dict[str, Outcome] = {}
-    for folder in folders:
-        outcomes |= load_outcomes(Path(folder))
+    records: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in (outcome for folder in folders for outcome in load_outcomes(Path(folder))):
+        records[outcome.run.key].append(outcome)
     planned: dict[str, list[Job]] = defaultdict(list)  # of a file, which several groups may share
     for group in groups():
         planned[group.file] += group.jobs()
     for file, jobs in planned.items():
         known = dict(kept(file))
         wanted = {job.run.key: job.measures for job in merge(jobs)}
-        fuller = [
-            key
-            for key in sorted(wanted.keys() & outcomes.keys())
-            if key not in known or len(outcomes[key].lacks(wanted[key])) < len(known[key].lacks(wanted[key]))
-        ]
+        fuller = {}
+        for key in sorted(wanted.keys() & records.keys()):
+            rivals = [*([known[key]] if key in known else []), *records[key]]
+            best = min(rivals, key=lambda one: len(one.lacks(wanted[key])))
+            asked = {measure.key(best.run.settings.task) for measure in wanted[key]}
+            for other in rivals:
+                if any(best.measured.get(name) != other.measured[name] for name in asked & other.measured.keys()):
+                    print(f"{file}: {best.run.name} has two answers. Taken: {made_by([best])} Not: {made_by([other])}")
+            if best is not known.get(key):
+                fuller[key] = best
         replaced = [known[key].line() + "\n" for key in fuller if key in known]
         if replaced:  # first, so that a run that is stopped here has lost nothing
             with (HERE / "earlier" / file).open("a", encoding="utf-8") as earlier:
                 earlier.writelines(replaced)
-        known |= {key: outcomes[key] for key in fuller}
+        known |= fuller
         if fuller:  # other files stay as they were written
             lines = sorted(outcome.line() for outcome in known.values())
             (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")

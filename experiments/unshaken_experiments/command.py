@@ -217,7 +217,7 @@ def _print_results(
     from unshaken_experiments.results import save_results
     from unshaken_experiments.runs import load_outcomes
 
-    outcomes = load_outcomes(workspace.runs)
+    outcomes = {outcome.run.key: outcome for outcome in load_outcomes(workspace.runs)}
     for recipe in recipes:
         saved = save_results(recipe, outcomes, encoder, workspace.out, **options)
         console.print(saved.terminal)

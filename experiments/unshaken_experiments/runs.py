@@ -311,14 +311,7 @@ def read_outcomes(path: Path) -> list[Outcome]:
     return [_decode(parse_checked(line, where), where) for line, where in zip(lines, places, strict=True)]
 
 
-def load_outcomes(folder: Path) -> dict[str, Outcome]:
-    """All outcomes of a folder and the folders below it, by run key; of two of one run, the fuller one."""
-    found: dict[str, Outcome] = {}
-    for path in sorted(folder.rglob("*.json")):
-        if not re.fullmatch(r".*-s\d+-[0-9a-f]{12}", path.stem):
-            continue
-        outcome = load_outcome(path)
-        other = found.get(outcome.run.key)
-        if other is None or len(other.measured) < len(outcome.measured):
-            found[outcome.run.key] = outcome
-    return found
+def load_outcomes(folder: Path) -> list[Outcome]:
+    """All outcomes of a folder and the folders below it: several of one run if it was run in several places."""
+    named = [path for path in sorted(folder.rglob("*.json")) if re.fullmatch(r".*-s\d+-[0-9a-f]{12}", path.stem)]
+    return [load_outcome(path) for path in named]

@@ -254,3 +254,34 @@ def test_a_run_of_another_group_does_not_displace_what_a_group_asked(results: An
     results.collect([str(tmp_path / "out")])
     assert (tmp_path / "small.jsonl").read_text() == fuller.line() + "\n"
     assert (tmp_path / "earlier" / "small.jsonl").read_text() == own.line() + "\n"
+
+
+def test_of_two_records_of_a_run_one_is_taken_whole_and_the_other_told_of(
+    results: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever folder comes last: neither does a partial record displace a fuller one, nor one by other code it."""
+    run = run_by(load_recipe(tmp_path / "small.toml"), method=0, seed=0, code=CODE).run
+    keys = [measure.key("sst2") for job in results.groups()[0].jobs() if job.run == run for measure in job.measures]
+
+    def record(folder: str, commit: str, measures: Sequence[str]) -> Outcome:
+        answers = Measured(held="10" * 4, majority=0.5, data="x", model=f"model of {folder}")
+        environment = {"code": {**CODE, "commit": commit}}
+        made = Outcome(run=run, measured=dict.fromkeys(measures, answers), environment=environment)
+        made.save(tmp_path / folder / "runs")
+        return made
+
+    assert len(keys) > 1
+    others = [f"sst2 clean vote={count}" for count in range(len(keys) + 1)]  # more, but nothing that is asked here
+    whole = record("b/whole", "aaaaaaa", keys)
+    record("a", "bbbbbbb", keys[1:])
+    record("b/more", "bbbbbbb", [*keys[1:], *others])
+    record("c", "ccccccc", keys)
+    for given in ("abc", "bac", "cab"):
+        results.collect([str(tmp_path / folder) for folder in given])
+        assert (tmp_path / "small.jsonl").read_text() == whole.line() + "\n"
+        told = [line for line in capsys.readouterr().out.splitlines() if run.name in line]
+        assert len(told) == len(given)
+        assert all("Taken: Made by commit `aaaaaaa` (version 0.1.0). Not: Made by commit `" in line for line in told)
+        results.kept.cache_clear()
+    results.collect([str(tmp_path / "b" / "whole")])
+    assert run.name not in capsys.readouterr().out

@@ -192,13 +192,14 @@ def test_runs_are_measured_and_kept(finished: tuple[Workspace, list[Outcome]]) -
     workspace, outcomes = finished
     good = [outcome for outcome in outcomes if outcome.error is None]
     assert len(good) == 4
-    assert load_outcomes(workspace.runs).keys() == {outcome.run.key for outcome in outcomes}
+    kept = {outcome.run.key: outcome for outcome in load_outcomes(workspace.runs)}
+    assert kept.keys() == {outcome.run.key for outcome in outcomes}
     for outcome in good:
         assert outcome.measured.keys() == {"sst2 clean", "advglue-sst2 clean", "sst2 pwws n=6"}
         assert len(outcome.measured["sst2 pwws n=6"].held) == 6
         assert outcome.training["gflops"] > 0
         assert not workspace.work(outcome.run).exists()
-        read = load_outcomes(workspace.runs)[outcome.run.key]
+        read = kept[outcome.run.key]
         assert read == outcome or json.loads(json.dumps(dataclasses.asdict(read))) == json.loads(
             json.dumps(dataclasses.asdict(outcome))
         )
