@@ -31,7 +31,8 @@ from unshaken.processes import Shard
 from unshaken.readers import KnownWords
 from unshaken.readers import parse as parse_reader
 from unshaken.reports import Report, TrainingRecord, evaluate, merge
-from unshaken.substitutions import Dictionary
+from unshaken.substitutions import Dictionary, Leet
+from unshaken.victims import Reading
 from unshaken.victims.base import Victim
 from unshaken.victims.calibrated import at_temperature
 
@@ -281,6 +282,20 @@ def test_words_that_a_reader_mends_are_not_unknown() -> None:
         evaluate(victim, data).evaluations[0].probes.unknown_words for victim in (unread, reading_victim(tiny_model()))
     ]
     assert shares[0] > shares[1] == 0
+
+
+def test_the_report_names_what_reads_for_a_model_whoever_put_it_there(tmp_path: Path) -> None:
+    victim, data = reading_victim(tiny_model()), disguised_examples()
+    assert victim.reader is not None
+    wrapped = Reading(keyword_victim(), parse_reader("unicode,leet", victim.reader.known))
+    models = [victim, wrapped, at_temperature(wrapped, 2.0), keyword_victim("bare")]
+    report = evaluate(models, data, PWWS(substitutions=Leet()))
+    report.save(tmp_path / "report.json")
+    for found in (report, Report.load(tmp_path / "report.json")):
+        assert [item.model.reader for item in found.evaluations] == ["leet", "unicode,leet", "unicode,leet", None]
+        flagged = {check.subject.split(" on ")[0] for check in found.flags if check.flag == "knows-this-source"}
+        assert len(flagged) == 3
+        assert "bare" not in flagged
 
 
 @pytest.mark.parametrize("temperature", [0.1, 10.0])

@@ -90,13 +90,22 @@ def part_of_a_source(evaluation: Evaluation) -> Evaluation:
     return replace(evaluation, model=replace(evaluation.model, training=training), attacks=runs)
 
 
-def read_back(evaluation: Evaluation) -> Evaluation:
+def read_back(evaluation: Evaluation, trained: str | None = "unicode,spelling", asked: str | None = None) -> Evaluation:
     training = evaluation.model.training
     assert training is not None
-    reading = replace(training, details={**training.details, "reader": "unicode,spelling"})
+    reading = replace(training, details={**training.details, "reader": trained})
     joined = {"name": "all", "provenance": "wordnet: WordNet 3.0 and typos: typing errors", "fingerprint": "0"}
-    changed = replace(evaluation, model=replace(evaluation.model, training=reading))
+    changed = replace(evaluation, model=replace(evaluation.model, training=reading, reader=asked))
     return change_first_run(changed, settings={**evaluation.attacks[0].settings, "substitutions": joined})
+
+
+def read_back_with_settings(evaluation: Evaluation) -> Evaluation:
+    return read_back(evaluation, "unicode + spelling:doubt=20,min_length=4")
+
+
+def read_back_untrained(evaluation: Evaluation) -> Evaluation:
+    """A reader that was put before a model whose training knew of none."""
+    return read_back(evaluation, None, "spelling")
 
 
 def narrow_hull(evaluation: Evaluation) -> Evaluation:
@@ -133,6 +142,8 @@ PLANTED = [
     ("same-substitutions", seen_substitutions),
     ("same-substitutions", part_of_a_source),
     ("knows-this-source", read_back),
+    ("knows-this-source", read_back_with_settings),
+    ("knows-this-source", read_back_untrained),
     ("unconfirmed", unconfirmed),
     ("truncated-substitutions", lambda item: change_first_run(item, truncated_swaps=(2, 5))),
 ]
@@ -166,6 +177,7 @@ OWN = Dictionary(entries={"good": ["fine"]}, source="salt and pepper.json")
     [
         ((WORDNET, TYPOS), "all", True),  # as `harden` trains and attacks
         ((WordNet(), TYPOS), "unicode,spelling", True),
+        ((WORDNET, TYPOS), "spelling:doubt=20", True),
         ((WORDNET, TYPOS), "unicode", False),
         ((WORDNET, TYPOS), None, False),
         ((WORDNET, TYPOS, Dictionary(entries={"film": ["movie"]})), "all", False),

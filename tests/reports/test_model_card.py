@@ -56,6 +56,12 @@ def test_a_plain_model_needs_no_unshaken_and_a_local_base_no_metadata() -> None:
     assert "Not evaluated yet" in text
 
 
+def test_a_model_with_a_reader_is_used_with_it() -> None:
+    text = model_card(replace(RECORD, details={"reader": "unicode,spelling:doubt=20"}))
+    assert 'Victim.from_pretrained("path/or/name/of/this/model")' in text
+    assert "from transformers import pipeline" not in text
+
+
 def test_another_models_numbers_are_left_out() -> None:
     other = replace(
         report().evaluations[0], model=replace(report().evaluations[0].model, training=replace(RECORD, seed=8))

@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification
 from unshaken import RobustTrainer, RobustTrainingArguments, Smoothing, Victim, smooth
 from unshaken.defences import ASCC, SWAP, HighTemperature, Standard
 from unshaken.errors import UnshakenError
+from unshaken.evaluation import TrainingRecord
 from unshaken.examples import Example, Examples
 from unshaken.readers import KnownWords, parse
 from unshaken.substitutions import All, Dictionary, Homoglyphs, TwoHops, Typos, Unseen, segment
@@ -62,6 +63,27 @@ def test_checkpoints_resume_and_the_saved_model(tmp_path: Path, make_smoothed: A
     assert victim.reader is not None
     odd, even = victim.log_probabilities([("a gооd fillm",)]), victim.log_probabilities([("a good film",)])
     assert (odd == even).all()
+
+
+def test_the_trainer_records_what_vocabulary_and_reader_know(tmp_path: Path, bert: Any) -> None:
+    """An attack with these words is then told as one that training knows, and a plain model is no seed of this one."""
+    plain = trainer(tmp_path / "plain", *bert)
+    plain.save_model(str(tmp_path / "plain"))
+    one, other, swapped = (Dictionary(entries={"good": [word]}) for word in ("fine", "great", "nice"))
+    smoothed = smooth(*bert, Smoothing(substitutions=(one, All((other, one))), hops=2))
+    hardened = trainer(tmp_path / "hard", *smoothed, SWAP(substitutions=swapped), parse("all", KnownWords.of(ROWS)))
+    hardened.save_model(str(tmp_path / "hard"))
+    records = [TrainingRecord.load(tmp_path / name) for name in ("plain", "hard")]
+    assert [record and record.method for record in records] == [
+        "standard",
+        "swap + smoothed 2 + reader unicode,leet,spacing,spelling",
+    ]
+    assert records[1] is not None
+    known = {own.fingerprint for own in (one, other, All((other, one)), swapped)}
+    assert records[1].fingerprints == known
+    assert len(records[1].substitutions) == len(known)
+    assert records[1].details["reader"] == "unicode,leet,spacing,spelling"
+    assert records[1].details["smoothing"]["hops"] == 2
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])

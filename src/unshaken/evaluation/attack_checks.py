@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unshaken.evaluation.check import Check, clear, raised, raised_if, trait, unknown
-from unshaken.evaluation.results import AttackRun, Evaluation, accuracy_at_budget
+from unshaken.evaluation.results import AttackRun, Evaluation, ModelInfo, accuracy_at_budget
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.substitutions import All
 from unshaken.substitutions.reach import HullCoverage
@@ -134,11 +134,12 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     voted = _fingerprints(evaluation.model.vote)
     sets = [own for run in evaluation.attacks for own in _sets(run.settings) if "fingerprint" in own]
     used = {str(own["fingerprint"]) for own in sets}
-    new = {str(own["fingerprint"]) for own in sets if not _has_seen(training, own)} - voted
+    read_back = _read_back(evaluation.model)
+    new = {str(own["fingerprint"]) for own in sets if not _has_seen(training, own, read_back)} - voted
     if used and not new:
         evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
         settle = "attack with another set as well, for example --substitutions typos"
-        if read := sorted({str(part.get("name")) for own in sets for part in _parts(own)} & _read_back(training)):
+        if read := sorted({str(part.get("name")) for own in sets for part in _parts(own)} & read_back):
             evidence += f", beside what the reader maps back ({', '.join(read)})"
             settle = "attack with a set that neither knows as well, for example --substitutions dictionary:FILE"
         return raised(flag, subject, evidence, settle)
@@ -154,10 +155,10 @@ READ_BACK = {
 }  # substitution set -> the reader that maps it back
 
 
-def _has_seen(training: TrainingRecord, own: Mapping[str, Any]) -> bool:
+def _has_seen(training: TrainingRecord, own: Mapping[str, Any], read_back: set[str]) -> bool:
     """Whether training used this set; of one that joins several, each that the reader does not map back."""
     parts = [(str(part.get("name")), str(part.get("fingerprint", ""))) for part in _parts(own)]
-    left = [part for part in parts if part[0] not in _read_back(training)]
+    left = [part for part in parts if part[0] not in read_back]
     joined = bool(left) and all(training.has_seen(*part) for part in left)
     return joined or training.has_seen(str(own.get("name")), str(own["fingerprint"]))
 
@@ -172,19 +173,16 @@ def _parts(own: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [part for one in sources if isinstance(one, Mapping) for part in _parts(one) or [one]]
 
 
-def _read_back(training: TrainingRecord) -> set[str]:
+def _read_back(model: ModelInfo) -> set[str]:
     """The sets whose words the model's reader maps back."""
-    reader = training.details.get("reader")
-    parts = set(re.split(r"[,+]", reader)) if isinstance(reader, str) else set()
-    return {name for name, by in READ_BACK.items() if "all" in parts or by in parts}
+    return {name for name, by in READ_BACK.items() if model.readers & {"all", by}}
 
 
 def _known_source(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
-    flag, training = "knows-this-source", evaluation.model.training
-    reader = None if training is None else training.details.get("reader")
-    if training is None or not isinstance(reader, str):
-        return clear(flag, subject, "training names no reader")
-    known = sorted(_names(run.settings) & _read_back(training))
+    flag, reader = "knows-this-source", ", ".join(sorted(evaluation.model.readers))
+    if not reader:
+        return clear(flag, subject, "no reader")
+    known = sorted(_names(run.settings) & _read_back(evaluation.model))
     if not known:
         return clear(flag, subject, f"the reader ({reader}) maps back none of the attack's sets")
     evidence = f"the reader ({reader}) maps back {', '.join(known)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -221,4 +221,14 @@ def _model_info(victim: Victim) -> ModelInfo:
         training=TrainingRecord.load(victim.folder) if Path(victim.folder).is_dir() else None,
         vote=asked.settings() if isinstance(asked, Vote) else None,
         temperature=victim.temperature if isinstance(victim, Tempered | TemperedModel) else None,
+        reader=",".join(dict.fromkeys(_readers(victim))) or None,
     )
+
+
+def _readers(victim: Victim) -> Iterator[str]:
+    """The names of what reads a text before the model, whatever wraps it."""
+    asked: Any = victim
+    while asked is not None:
+        reader = getattr(asked, "reader", None)
+        yield from (part.name for part in getattr(reader, "parts", ()))
+        asked = getattr(asked, "victim", None)

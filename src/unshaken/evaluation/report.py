@@ -204,7 +204,8 @@ def _decode_evaluation(value: Any, where: str) -> Evaluation:
     if isinstance(value, dict) and isinstance(value.get("probes"), dict):
         value = {**value, "probes": {**EARLIER, **value["probes"]}}
     if isinstance(value, dict) and isinstance(value.get("model"), dict):
-        value = {"certificates": [], **value, "model": {"vote": None, "temperature": None, **value["model"]}}
+        later = {"vote": None, "temperature": None, "reader": None}
+        value = {"certificates": [], **value, "model": {**later, **value["model"]}}
     bare = decode(Evaluation, {**value, "attacks": []} if isinstance(value, dict) else value, where)
     runs = decode(tuple[Any, ...], value.get("attacks"), f"{where}.attacks")
     texts = {row.id: list(row.texts) for row in bare.predictions}

@@ -11,6 +11,7 @@ from typing import Any
 from unshaken.attacks.results import PASSING_OVER, AttackResult, AttackResults
 from unshaken.certificates.base import Certified
 from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.names import split_specs
 from unshaken.proportion import Proportion
 
 CLEAN = "clean"
@@ -29,6 +30,14 @@ class ModelInfo:
     training: TrainingRecord | None  # what training left beside the weights
     vote: dict[str, Any] | None = None  # patterns, rate and substitution set; None if the model is asked directly
     temperature: float | None = None  # by which its logits are divided for the searches
+    reader: str | None = None  # the names of what reads its texts; None if nothing does, or if training alone tells
+
+    @property
+    def readers(self) -> set[str]:
+        """The names of all that reads its texts, as it was asked or, in a file that does not say, as it was trained."""
+        trained = self.training.details.get("reader") if self.training else None
+        told = self.reader or (trained if isinstance(trained, str) else "")
+        return {spec.partition(":")[0] for spec in split_specs("reader", told)} - {""}
 
     @property
     def method(self) -> str:

@@ -98,6 +98,15 @@ def _metadata(record: TrainingRecord, evaluations: list[Evaluation], title: str)
 
 
 def _usage(record: TrainingRecord) -> str:
+    if record.details.get("reader"):
+        return (
+            "```python\nfrom unshaken import Victim\n\n"
+            'classify = Victim.from_pretrained("path/or/name/of/this/model")\n'
+            'classify.log_probabilities([("a gripping, funny film",)])  # of each class\n```\n\n'
+            f"Its reader ({escape_markdown(str(record.details['reader']))}) is saved beside the weights and mends "
+            "texts before the model sees them. `transformers.pipeline` loads the model without it; what it answers "
+            "then was not measured here."
+        )
     needs_unshaken = bool(record.details.get("connection"))
     import_line = "import unshaken  # teaches transformers the connected layers\n" if needs_unshaken else ""
     return (

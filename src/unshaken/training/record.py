@@ -14,7 +14,7 @@ from unshaken.connections.cost import connection_cost
 from unshaken.defences import Defence, Standard, training_cost
 from unshaken.evaluation.training_record import SELECTED_BY, TrainingRecord
 from unshaken.examples import Examples
-from unshaken.smoothing import Smoothing
+from unshaken.smoothing import Smoothing, smoothing_of
 from unshaken.substitutions import Substitutions
 from unshaken.tasks import save_trained_on
 
@@ -29,17 +29,26 @@ def leave_record(trainer: Any, folder: Path | str) -> None:
 def record_of(trainer: Any) -> TrainingRecord:
     """How a `RobustTrainer` has trained so far."""
     data, connection = trainer.train_dataset, connection_of(trainer.model)
+    smoothing, reader = smoothing_of(trainer.model), trainer.reader
     parts = describe(trainer.defence)
     method = " + ".join(part["name"].lower() for part in parts)
+    read_by = None if reader is None else ",".join(part.name for part in reader.parts)
+    changes = (
+        None if connection is None else f"connection {connection.layers}",
+        None if smoothing is None else f"smoothed {smoothing['hops']}",
+        None if read_by is None else f"reader {read_by}",
+    )
     chosen = ("num_train_epochs", "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps")
     return TrainingRecord(
-        method=method if connection is None else f"{method} + connection {connection.layers}",
+        method=" + ".join([method, *filter(None, changes)]),  # or another model would pass for a seed of this one
         seed=int(trainer.args.seed),
         base_model=Path(str(getattr(trainer.model.config, "_name_or_path", "") or "unknown")).name,
         task=data.name if isinstance(data, Examples) else "unknown",
-        substitutions=described_sets(known_sets(trainer.defence)),
+        substitutions=_once([*described_sets(known_sets(trainer.defence)), *_smoothed_over(smoothing)]),
         details={
             "connection": None if connection is None else connection.to_dict(),
+            **({} if smoothing is None else {"smoothing": smoothing}),
+            **({} if read_by is None else {"reader": read_by}),
             "defence": parts,
             **describe_cost(trainer.defence, trainer.model),
             **describe_selection(trainer.selection_attack),
@@ -106,4 +115,15 @@ def known_sets(defence: Any, smoothing: Smoothing | None = None) -> list[Substit
 
 def described_sets(sets: Iterable[Substitutions]) -> tuple[dict[str, str], ...]:
     """Name and fingerprint of each, once."""
-    return tuple({one.fingerprint: {"name": one.name, "fingerprint": one.fingerprint} for one in sets}.values())
+    return _once({"name": one.name, "fingerprint": one.fingerprint} for one in sets)
+
+
+def _smoothed_over(smoothing: dict[str, Any] | None) -> list[dict[str, str]]:
+    """The sets of a smoothed vocabulary, as its model tells them, and those that they join."""
+    sets = [] if smoothing is None else smoothing["substitutions"]
+    behind = [source for one in sets for source in one.get("sources", ())]
+    return [{key: one[key] for key in ("name", "fingerprint")} for one in (*sets, *behind)]
+
+
+def _once(sets: Iterable[dict[str, str]]) -> tuple[dict[str, str], ...]:
+    return tuple({one["fingerprint"]: one for one in sets}.values())
