@@ -143,6 +143,15 @@ class Examples(Sequence[Example]):
     def is_regression(self) -> bool:
         return any(isinstance(row.label, float) for row in self.rows)
 
+    def require_classes(self) -> None:
+        """Refuse regression targets, where a classifier is to be trained or attacked."""
+        if self.is_regression:
+            few = ", ".join(f"{label:g}" for label in sorted(set(self.labels))[:5])
+            raise UnshakenError(
+                f"the labels of {self.name} are numbers with fractions ({few}, ...), targets instead of classes; only "
+                "answers of a classifier are attacked: write classes as names or whole numbers"
+            )
+
     @property
     def is_static(self) -> bool:
         """Whether the texts are adversarial themselves, made against other models (AdvGLUE): answered, not attacked."""

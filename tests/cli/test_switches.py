@@ -92,7 +92,41 @@ def test_fractions_for_labels_are_asked_about(refused, unshaken, tiny, tmp_path,
     line = refused("train", data, "--model", tiny, "--cpu", "--out", tmp_path / "run")
     assert "--regression" in line
     assert "fractions (0" in line
+    assert "fractions (0" in refused("harden", data, "--model", tiny, "--cpu", "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_harden_says_which_column_it_took_for_the_label(unshaken, tiny, tmp_path, write_rows, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unshaken.training.hardening.fine_tune", interrupted)
+    dates = [(f"film {n}", ("Monday", "Friday")[n % 2]) for n in range(20)]
+    data = write_rows(tmp_path / "dated.csv", ("text", "day"), *dates)
+    assert "the labels are column 'day'" in unshaken("harden", data, "--model", tiny, "--out", tmp_path / "run")[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            ["harden", "reviews.csv"],
+            ["train", "reviews.csv"],
+            ["demo"],
+            ["doctor", "minilm"],
+            ["scan", "m", "reviews.csv"],
+        ),
+        ["leaderboard", "score", "m", "--track", "minilm/known/sst2", "--name", "a"],
+    ],
+)
+def test_a_file_where_a_folder_is_to_be_written_is_refused_at_once(words, unshaken, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    code, _, err = unshaken(*words, "--out", file)
+    assert code == 2
+    assert "Invalid value for '--out'" in err
+    assert "is a file" in err
+    assert file.read_text() == "mine"
 
 
 def test_graphs_are_refused_without_a_gpu_before_anything_is_written(refused, tiny, reviews, tmp_path, monkeypatch):

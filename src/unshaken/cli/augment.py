@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def augment(
     file: Annotated[Path, typer.Argument(help="Labelled texts: CSV, TSV, JSON, JSONL or Parquet.")],
-    out: Annotated[Path, typer.Option(help="The JSONL file to write.")] = Path("augmented.jsonl"),
+    out: Annotated[Path, typer.Option(dir_okay=False, help="The JSONL file to write.")] = Path("augmented.jsonl"),
     substitutions: Annotated[
         str, named("substitutions", help="Sets of swaps: wordnet, typos,leet, dictionary:FILE.")
     ] = "wordnet",

@@ -39,7 +39,9 @@ FAST = Size(training=64, epochs=1, hardening=32, attacked=8)
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the models and the report.")] = Path("unshaken-demo"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the models and the report.")] = Path(
+        "unshaken-demo"
+    ),
     fast: Annotated[bool, typer.Option("--fast", help="A much smaller run, to see that everything works.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
 ) -> None:

@@ -29,7 +29,9 @@ def doctor(
     form: Annotated[str, named("form", help="Equation to examine: auto, layer or increment.")] = "auto",
     where: Annotated[str, named("where", help="What is connected: layers, or their sublayers apart.")] = "layers",
     target: Annotated[float, typer.Option(min=0, help="Relative residual the recommended solver must reach.")] = 0.05,
-    out: Annotated[Path | None, typer.Option(help="Folder for figures and the numbers as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder for figures and the numbers as JSON.")
+    ] = None,
     text: Annotated[list[str] | None, typer.Option(help="Texts to measure on; four short ones otherwise.")] = None,
 ) -> None:
     """Examine the layers of a model, and recommend a solver.

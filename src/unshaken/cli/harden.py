@@ -15,7 +15,9 @@ def harden(
         str, typer.Argument(metavar="DATA", help="A CSV, TSV, JSONL or Parquet file of labelled texts, or a task.")
     ],
     model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
-    out: Annotated[Path, typer.Option(help="Folder for both models and the report.")] = Path("out/hardened"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for both models and the report.")] = Path(
+        "out/hardened"
+    ),
     data: Annotated[Path | None, typer.Option(help="Folder with a task's files.")] = None,
     text_column: Annotated[list[str] | None, typer.Option(help="Text column; give it twice for pairs.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Label column.")] = None,
@@ -53,6 +55,7 @@ def harden(
     sets = parse_substitutions(substitutions)
     split = split_seed(file, seed)
     loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)
+    loaded.require("train").require_classes()
     if limit is not None:
         loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))
     options.require_base(model)
@@ -63,6 +66,8 @@ def harden(
 
     console = Console()
     cpu = options.trains_on_cpu(cpu, device)
+    for line in loaded.notes:
+        console.print(f"note: {line}", markup=False, style="dim")
     arguments = {
         **({} if epochs is None else {"num_train_epochs": epochs}),
         **({} if learning_rate is None else {"learning_rate": learning_rate}),

@@ -44,9 +44,9 @@ def score(
     count: Count = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples attacked again under other scores.")] = 100,
     recipe: Annotated[str, typer.Option(help="The command or file that trained the models.")] = "",
-    out: Annotated[Path, typer.Option(help="Folder for the runs, in which a stopped run goes on.")] = Path(
-        "out/leaderboard"
-    ),
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for the runs, in which a stopped run goes on.")
+    ] = Path("out/leaderboard"),
     resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
     device: Device = None,
 ) -> None:
@@ -167,7 +167,7 @@ def break_entry(
 @leaderboard.command(cls=Command)
 def build(
     board: Annotated[Path, typer.Argument(help="Folder of entries.", exists=True, file_okay=False)],
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("out/leaderboard.html"),
+    out: Annotated[Path, typer.Option(dir_okay=False, help="The page.")] = Path("out/leaderboard.html"),
 ) -> None:
     """Write the board as one static page."""
     from unshaken.console import Console

@@ -65,7 +65,7 @@ Block = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Measure a sample and estimate the run's time; writes no results.")
 ]
-Results = Annotated[Path, typer.Option(help="Folder for the results.")]
+Results = Annotated[Path, typer.Option(file_okay=False, help="Folder for the results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")]
 TaskOption = Annotated[
     str | None, typer.Option("--task", help="The same as an option: sst2,advglue or reviews.csv.", show_default=False)

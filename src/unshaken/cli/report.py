@@ -12,7 +12,9 @@ from unshaken.cli import options
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of evaluate, or their report.json files.")],
-    out: Annotated[Path, typer.Option(help="The suffix decides: .html .md .tex .csv .json.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(dir_okay=False, help="The suffix decides: .html .md .tex .csv .json.")] = Path(
+        "report.html"
+    ),
     called: options.Names = None,
     figures: Annotated[Path | None, typer.Option(help="Also write figures, as PNG and SVG, into this folder.")] = None,
 ) -> None:

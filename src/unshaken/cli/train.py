@@ -21,7 +21,9 @@ def train(
     ] = None,
     task: options.TaskOption = None,
     model: Annotated[str, typer.Option(help="Folder or hub name; 'minilm' is the model of the demo extra.")] = "minilm",
-    out: Annotated[Path, typer.Option(help="Folder for checkpoints, the model and its report.")] = Path("out/train"),
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for checkpoints, the model and its report.")
+    ] = Path("out/train"),
     data: Annotated[Path | None, typer.Option(help="Folder with the task's files; the hub if none is given.")] = None,
     protocol: Annotated[
         str, typer.Option(help="How rows are drawn and split, for example low-resource:size=500.")

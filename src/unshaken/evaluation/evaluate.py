@@ -123,8 +123,7 @@ def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
     for rows in sets:
         if not len(rows):
             raise UnshakenError(f"{rows.name} is empty; there is nothing to evaluate")
-        if rows.is_regression:
-            raise UnshakenError(f"{rows.name} has targets instead of classes; evaluate and attacks are for classifiers")
+        rows.require_classes()
         for victim in models:
             _check_labels(victim, rows)
 

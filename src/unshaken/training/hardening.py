@@ -103,6 +103,7 @@ def harden(
     if not resume and (kept := earlier_run(out / ATTACKS)):  # before hours of training
         raise UnshakenError(f"{kept} exists; resume it (resume=True), remove it or name another folder")
     rows = _rows(data, test, seed)
+    rows.train.require_classes()
     model = _by_name(model, tokenizer, out)
     sets = tuple(substitutions) or (WordNet(limit=8),)
     source = sets[0] if len(sets) == 1 else All(sets)
