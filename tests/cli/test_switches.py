@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -477,3 +478,34 @@ def test_an_interrupted_command_says_how_to_go_on(unshaken, reviews, tiny, monke
     code, _, err = unshaken("train", reviews, "--model", tiny, "--cpu", "--out", tmp_path / "run")
     assert code == 130
     assert "--resume goes on" in err
+
+
+def test_a_score_says_how_long_it_takes_and_how_to_go_on(unshaken, refused, reviews, tiny, monkeypatch, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    words = ["leaderboard", "score", tiny, "--track", f"tiny/known/{reviews}", "--name", "a", "--device", "cpu"]
+    words += ["--out", tmp_path / "run"]
+    monkeypatch.setattr("unshaken.leaderboard.score", interrupted)
+    code, _, err = unshaken(*words, "--suite", "mini", "-n", 4)
+    assert code == 130
+    assert "pwws, genetic on 4 examples" in err
+    assert "at most about" in err
+    assert "--resume goes on" in err
+    assert "no such file: none.json" in refused(*words, "--suite", "mini", "--substitutions", "dictionary:none.json")
+    monkeypatch.setattr("unshaken.victims.base.Victim.from_pretrained", None)  # no model is loaded before it is told
+    assert "0 public models; the full suite transfers from 3" in refused(*words)
+
+
+def test_play_ends_by_ctrl_c_without_a_complaint(unshaken, refused, tiny, monkeypatch):
+    from unshaken.play import Playground
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Playground, "serve", interrupted)
+    assert unshaken("play", tiny, "--no-browser", "--device", "cpu")[::2] == (0, "")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert f"port {port} cannot be used" in refused("play", tiny, "--no-browser", "--port", port)
+    assert "no such file: guard.onnx" in refused("play", "guard.onnx")

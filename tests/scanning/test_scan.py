@@ -341,6 +341,7 @@ def test_mistakes_in_the_command(refused, tmp_path, monkeypatch, write_rows) -> 
 def test_what_only_a_folder_can_be_loaded_with(refused, tmp_path, monkeypatch, write_rows) -> None:
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "mails.csv", ("text", "label"), ("free", "spam"))
+    (tmp_path / "guard.onnx").touch()
     for target in (["guard.onnx"], ["http://127.0.0.1:9/spam"], ["--victim", "my_guard:model"]):
         line = refused("scan", *target, "mails.csv", "--dtype", "bfloat16")
         assert f"--dtype is for a folder or hub name, and does nothing to {' '.join(target)}; leave it out" in line

@@ -43,9 +43,10 @@ class Spaces:
         spaces = self.of(examples)
         self._ready = {space.example.id: space for space in spaces}
         if any(space.word_count for space in spaces) and not any(map(len, spaces)):
+            where = f"the first {len(spaces)} examples" if len(spaces) > 1 else "this text"
             raise UnshakenError(
-                f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of the "
-                f"first {len(spaces)} examples; use another set, or fewer constraints or frozen columns"
+                f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of "
+                f"{where}; use another set, or fewer constraints or frozen columns"
             )
 
     def of(self, examples: Sequence[Example]) -> list[Space]:

@@ -65,7 +65,7 @@ def main() -> None:
         app()
     except SystemExit as stopped:
         if _was_interrupted(stopped):
-            how = "; the same command with --resume goes on from there" if sys.argv[1:2] in RESUMABLE else ""
+            how = "; the same command with --resume goes on from there" if _can_resume() else ""
             note(f"interrupted: what is finished is kept{how}", kind="error")
             sys.exit(130)
         raise
@@ -77,7 +77,11 @@ def main() -> None:
         sys.exit(_complain(": ".join(str(part) for part in (error.filename, error.strerror) if part)))
 
 
-RESUMABLE = (["train"], ["harden"], ["attack"], ["evaluate"])
+RESUMABLE = (["train"], ["harden"], ["attack"], ["evaluate"], ["leaderboard", "score"])
+
+
+def _can_resume() -> bool:
+    return any(sys.argv[1 : 1 + len(words)] == words for words in RESUMABLE)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

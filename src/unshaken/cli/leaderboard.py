@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,9 +44,9 @@ def score(
     count: Count = None,
     recheck: Annotated[int, typer.Option(min=0, help="Examples attacked again under other scores.")] = 100,
     recipe: Annotated[str, typer.Option(help="The command or file that trained the models.")] = "",
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the runs, in which a stopped run goes on.")
-    ] = Path("out/leaderboard"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the entry and the runs behind it.")] = Path(
+        "out/leaderboard"
+    ),
     resume: Annotated[bool, typer.Option(help="Continue the run that the folder holds.")] = False,
     device: Device = None,
 ) -> None:
@@ -61,23 +61,28 @@ def score(
     if not Path(task).is_file():
         require_tasks(task)
     options.require_room(out / "runs", resume=resume)
+    words = _substitutions(substitutions)
     rows = _rows(task, data) if task else None
     from unshaken.console import Console
     from unshaken.files import write_json
     from unshaken.leaderboard import Track, score
+    from unshaken.leaderboard.tracks import require_public
     from unshaken.schema import encode
 
     chosen = Track.parse(track)
-    console, words = Console(), _substitutions(substitutions)
-    victims = _victims(models, device)
+    require_public(suite, len(public or ()))
+    console = Console()
+    victims, others = _victims(models, device), _victims(public or [], device)
+    examples = _examples(chosen.task, rows, count, victims)
+    _tell_how_long(suite, words, others, victims, examples, recheck=recheck, resumed=out / "runs" if resume else None)
     entry = score(
         victims,
-        _examples(chosen.task, rows, count, victims),
+        examples,
         chosen,
         words,
         name=name,
         suite_name=suite,
-        public=_victims(public or [], device),
+        public=others,
         recheck=recheck,
         recipe=recipe,
         out=out / "runs",
@@ -113,16 +118,22 @@ def verify(
 
     Refused, with exit code 1, are claims outside the interval of what comes out.
     """
+    options.require_models(*(model or ()), *(public or ()))
+    words = _substitutions(substitutions)
     from unshaken.console import Console
     from unshaken.leaderboard import read_entry, verify
+    from unshaken.leaderboard.tracks import require_public
 
     claimed, console = read_entry(entry), Console()
     _require_transfers(claimed.suite, public)
+    require_public(claimed.suite, len(public or ()))
     rows = _rows(claimed.track.task, data)
     victims = _victims(model or [one.weights for one in claimed.models], device)
     examples = _examples(claimed.track.task, rows, None, victims).with_ids(claimed.ids)
     others = _victims(public or [], device)
-    verdict = verify(claimed, victims, examples, _substitutions(substitutions), count=count, seed=seed, public=others)
+    some = examples.sample(min(count, len(examples)), seed)
+    _tell_how_long(claimed.suite, words, others, victims, some)
+    verdict = verify(claimed, victims, examples, words, count=count, seed=seed, public=others)
     for line in verdict.refused:
         console.print(f"refused: {line}", markup=False)
     console.print(f"{claimed.name}: {'stands' if verdict.stands else 'refused'} ({verdict.checked})", markup=False)
@@ -144,6 +155,8 @@ def break_entry(
 
     One forward pass tells whether it does.
     """
+    options.require_models(model)
+    words = _substitutions(substitutions)
     from dataclasses import asdict
 
     from unshaken.console import Console
@@ -155,7 +168,7 @@ def break_entry(
     victims = _victims([model], device)
     examples = _examples(claimed.track.task, rows, None, victims).with_ids(claimed.ids)
     claimed.require_examples(examples)
-    found = check_break(claimed, victims[0], examples.with_ids([example])[0], text, _substitutions(substitutions))
+    found = check_break(claimed, victims[0], examples.with_ids([example])[0], text, words)
     before = claimed.share("worst", broken_by_others(entry))
     told = f"Broken; on record in {append_break(entry, asdict(found))}"
     after = claimed.share("worst", broken_by_others(entry))
@@ -185,6 +198,17 @@ def _victims(names: list[str], device: str | None) -> list[Victim]:
     from unshaken.victims.base import Victim
 
     return [Victim.from_pretrained(name, device=device) for name in names]
+
+
+def _tell_how_long(
+    suite_name: str, words: Substitutions, public: list[Victim], victims: list[Victim], examples: Examples, **also: Any
+) -> None:
+    from unshaken.display import note
+    from unshaken.evaluation.outlook import outlook
+    from unshaken.leaderboard.tracks import suite
+
+    if line := outlook(victims, examples, list(suite(suite_name, words, public).named.values()), **also):
+        note(line)
 
 
 def _require_transfers(suite: str, public: list[str] | None) -> None:

@@ -191,6 +191,8 @@ def require_models(*names: str) -> None:
             )
         if not name.endswith(".onnx"):
             locate(name)
+        elif not Path(name).is_file():
+            raise UnshakenError(f"no such file: {name}")
 
 
 def require_base(name: str) -> None:

@@ -12,7 +12,7 @@ from unshaken.errors import UnshakenError
 
 def play(
     models: Annotated[
-        list[str], typer.Argument(help="One model or two to compare: folders, hub names, .onnx files or addresses.")
+        list[str], typer.Argument(help="One model or more to compare: folders, hub names, .onnx files or addresses.")
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
@@ -28,6 +28,8 @@ def play(
         raise UnshakenError(f"{twice[0]} is named twice; name it once, or another model to compare it with")
     for name in models:
         options.require_loaded_here(name, device=device, dtype=dtype)
+    _require_port(port)
+    import contextlib
     import webbrowser
 
     from unshaken.console import Console
@@ -40,4 +42,17 @@ def play(
         console.print(f"{ground.url}\nCtrl-C ends it.", markup=False, soft_wrap=True)
         if browser:
             webbrowser.open(ground.url)
-        ground.serve()
+        with contextlib.suppress(KeyboardInterrupt):  # which ends it, as the line says
+            ground.serve()
+
+
+def _require_port(port: int) -> None:
+    """Before models are loaded; 0 is always free."""
+    import socket
+
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise UnshakenError(
+            f"port {port} cannot be used ({error.strerror}); name another with --port, or leave it out for a free one"
+        ) from error

@@ -85,6 +85,15 @@ class Suite:
         return found
 
 
+def require_public(name: str, count: int) -> None:
+    """Refuse a full suite with too few models to transfer from; asked before any model is loaded, too."""
+    if name == "full" and count < PUBLIC_MODELS:
+        raise UnshakenError(
+            f"{count} public models; the full suite transfers from {PUBLIC_MODELS}: give --public MODEL for each, or "
+            "take --suite mini, which transfers nothing"
+        )
+
+
 def suite(name: str, substitutions: Substitutions, public: Sequence[Victim]) -> Suite:
     """The attacks of a suite, in the order in which they are run."""
     if name not in SUITES:
@@ -93,11 +102,7 @@ def suite(name: str, substitutions: Substitutions, public: Sequence[Victim]) -> 
         genetic = Genetic(substitutions=substitutions, population=20, generations=10)
         exhaustive = Exhaustive(substitutions=substitutions, limit=1000)
         return Suite(first=(PWWS(substitutions=substitutions),), last=(genetic, exhaustive))
-    if len(public) < PUBLIC_MODELS:
-        raise UnshakenError(
-            f"{len(public)} public models; the full suite transfers from {PUBLIC_MODELS}: give --public MODEL for "
-            "each, or take --suite mini, which transfers nothing"
-        )
+    require_public(name, len(public))
     transfers = [Transfer(source=victim, attack=PWWS(substitutions=substitutions)) for victim in public]
     return Suite(
         first=(PWWS(substitutions=substitutions),),
