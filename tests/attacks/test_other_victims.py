@@ -18,8 +18,13 @@ from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, ti
 
 from unshaken.attacks import PWWS, Victim
 from unshaken.errors import UnshakenError
+from unshaken.evaluation import evaluate
+from unshaken.examples import Example, Examples
 from unshaken.readers import KnownWords, parse
+from unshaken.scanning.scan import Detector
+from unshaken.victims import Averaged, Reading
 from unshaken.victims import http as http_victims
+from unshaken.victims.calibrated import at_temperature
 
 ROWS = [(text,) for text in TEXTS]
 NAMES = ("bad", "good")
@@ -190,6 +195,9 @@ class Service(BaseHTTPRequestHandler):
         Service.seen.append((self.path, asked, dict(self.headers)))
         if Service.failures:
             self._reply(Service.failures.pop(0), {"error": "later"})
+        elif self.path == "/random":
+            scores = np.random.default_rng(len(Service.seen)).random(len(asked["inputs"]))
+            self._reply(200, [[score, 1 - score] for score in scores.tolist()])
         elif self.path == "/one":
             self._reply(200, {"result": {"score": bag_of_words([asked["text"]])[0][1]}})
         elif self.path == "/secret" and self.headers.get("Authorization") != "Bearer key":
@@ -269,6 +277,33 @@ def test_answers_are_kept_in_a_file_and_asked_once(service: str, tmp_path: Path)
     assert (len(Service.seen), again.requests) == (asked, 0)
     again.log_probabilities(ROWS)
     assert [len(entry[1]["inputs"]) for entry in Service.seen[asked:]] == [3]
+
+
+def test_a_service_that_answers_at_random_is_found_out_and_averaged(service: str, tmp_path: Path) -> None:
+    """Searches ask nothing twice; a mean is of other answers, a success is confirmed by another, and a flag says so."""
+    options: dict[str, Any] = {"label_names": NAMES, "cache": tmp_path / "answers.jsonl"}
+    victim = Victim.from_http(f"{service}/random", **options)
+    np.testing.assert_array_equal(victim.log_probabilities(ROWS), victim.log_probabilities(ROWS))
+    answers = [victim.ask_again(ROWS, number) for number in range(8)]
+    assert len(np.unique(np.stack(answers))) == 8 * len(ROWS) * 2
+    assert victim.requests == 8
+    for asked in (victim, Victim.from_http(f"{service}/random", **options)):  # from memory, and from the file
+        mean = np.exp(Averaged(asked, times=8).log_probabilities(ROWS))
+        np.testing.assert_allclose(mean, np.exp(answers).mean(0), rtol=1e-5)
+    assert len(Service.seen) == 8
+
+    rows = Examples(rows=tuple(Example(id=str(n), texts=row, label=0) for n, row in enumerate(ROWS)))
+    reading = Reading(victim, parse("unicode", KnownWords()))
+    for wrapped in (victim, Averaged(victim, times=4), at_temperature(victim, 2.0), reading, Detector(victim, 1)):
+        (found,) = evaluate(wrapped, rows).evaluations
+        assert found.probes.repeat_difference > 0.01
+        assert (wrapped.answer_alone(ROWS[0]) != wrapped.log_probabilities(ROWS[:1])[0]).all()
+
+
+def test_a_service_that_answers_alike_is_not_called_random(service: str) -> None:
+    rows = Examples(rows=tuple(Example(id=str(n), texts=row, label=0) for n, row in enumerate(ROWS)))
+    (found,) = evaluate(Victim.from_http(f"{service}/many", label_names=NAMES), rows).evaluations
+    assert (found.probes.repeat_difference, found.probes.batch_difference) == (0, 0)
 
 
 def test_the_rate_is_kept(service: str, monkeypatch: pytest.MonkeyPatch) -> None:

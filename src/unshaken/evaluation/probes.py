@@ -29,8 +29,8 @@ def probe(victim: Victim, examples: Examples, seed: int) -> Probes:
     """Ask for the same texts twice, and one at a time against padded together."""
     texts = examples.sample(SAMPLE, seed).texts
     first = np.exp(victim.log_probabilities(texts))
-    again = np.exp(victim.log_probabilities(texts))
-    alone = np.concatenate([np.exp(victim.log_probabilities([row])) for row in texts])
+    again = np.exp(victim.ask_again(texts, 1))
+    alone = np.concatenate([np.exp(victim.ask_again([row], 2)) for row in texts])
     return Probes(
         repeat_difference=float(np.abs(first - again).max()),
         batch_difference=float(np.abs(_together(victim, texts) - alone).max()),

@@ -47,7 +47,13 @@ class Detector(Wrapper):
         return f"{self.victim.fingerprint}@{self.label}:{self.threshold:g}"
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
-        caught = np.exp(self.victim.log_probabilities(texts)[:, self.label].astype(np.float64))
+        return self._shifted(self.victim.log_probabilities(texts))
+
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        return self._shifted(self.victim.ask_again(texts, number)).astype(np.float32)
+
+    def _shifted(self, answers: np.ndarray) -> np.ndarray:
+        caught = np.exp(answers[:, self.label].astype(np.float64))
         caught, rest = caught * (1 - self.threshold), (1 - caught) * self.threshold
         # A tie is a find: at the threshold the guard acts, and argmax would take the first class.
         odds = np.stack([rest * (1 - ROUNDING), caught], axis=-1)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unshaken.errors import UnshakenError
-from unshaken.victims.base import Texts, Victim
+from unshaken.victims.base import Texts, Victim, checked
 from unshaken.victims.wrapper import Wrapper
 
 
@@ -47,13 +47,20 @@ class Averaged(Wrapper):
         return hashlib.sha256(f"averaged {self.times} {self.victim.fingerprint}".encode()).hexdigest()
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
-        answers = [self._ask(texts).astype(np.float64) for _ in range(self.times)]
+        return self._mean(texts, 0)
+
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        return checked(self._mean(texts, number), len(texts), self.num_labels, self.name)
+
+    def _mean(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        first = number * self.times
+        answers = [self._ask(texts, one).astype(np.float64) for one in range(first, first + self.times)]
         return np.asarray(np.logaddexp.reduce(answers, axis=0) - np.log(self.times))
 
-    def _ask(self, texts: Sequence[Texts]) -> np.ndarray:
+    def _ask(self, texts: Sequence[Texts], number: int) -> np.ndarray:
         for attempt in range(1, self.attempts):
             try:
-                return self.victim.log_probabilities(texts)
+                return self.victim.ask_again(texts, number)
             except Exception:  # whatever a network throws; the last attempt lets it through
                 time.sleep(self.wait * 2 ** (attempt - 1))
-        return self.victim.log_probabilities(texts)
+        return self.victim.ask_again(texts, number)

@@ -76,9 +76,14 @@ class Victim(ABC):
             return np.empty((0, self.num_labels), np.float32)
         return checked(self._predict(texts), len(texts), self.num_labels, self.name)
 
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        """`log_probabilities`, asked for the so-many-th time from 0: what remembers its answers must not repeat them
+        here, or nobody would see that they are drawn at random. (n, classes)"""
+        return self.log_probabilities(texts)
+
     def answer_alone(self, texts: Texts) -> np.ndarray:
         """Log-probabilities of one text by itself, as exactly as the victim can say them. (classes,)"""
-        return np.asarray(self.log_probabilities([texts])[0])
+        return np.asarray(self.ask_again([texts], 1)[0])
 
     def answers_alone(self, texts: Sequence[Texts], close: Close | None = None) -> np.ndarray:
         """The same for many texts, each as if it were alone. (n, classes)

@@ -42,7 +42,13 @@ class Tempered(Wrapper):
         return _fingerprint(self.victim, self.temperature)
 
     def _predict(self, texts: Sequence[tuple[str, ...]]) -> Any:
-        scaled = self.victim.log_probabilities(texts).astype(np.float64) / self.temperature
+        return self._scaled(self.victim.log_probabilities(texts))
+
+    def ask_again(self, texts: Sequence[tuple[str, ...]], number: int) -> Any:
+        return self._scaled(self.victim.ask_again(texts, number)).astype(np.float32)
+
+    def _scaled(self, answers: Any) -> Any:
+        scaled = answers.astype(np.float64) / self.temperature
         return scaled - np.logaddexp.reduce(scaled, axis=-1, keepdims=True)
 
 

@@ -1,4 +1,4 @@
-"""`HttpVictim`: a classifier behind an address, asked no faster than allowed, again after a failure, never twice."""
+"""`HttpVictim`: a classifier behind an address, asked no faster than allowed and again after a failure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from unshaken.errors import UnshakenError
 from unshaken.files import parse_checked, with_check
 from unshaken.schema import decode
 from unshaken.victims.answers import as_probabilities, probe_classes
-from unshaken.victims.base import Texts, Victim, log_of, require_classes
+from unshaken.victims.base import Texts, Victim, checked, log_of, require_classes
 
 AGAIN = {408, 425, 429, 500, 502, 503, 504}  # worth another try
 FIRST_WAIT = 0.5  # seconds before the second try; doubled before each further one
 
 
 class HttpVictim(Victim):
-    """A web service that takes JSON and answers with probabilities, or with labels and scores."""
+    """A web service that takes JSON and answers with probabilities, or with labels and scores.
+
+    Answers are remembered, and searches ask nothing twice; what is to be confirmed or averaged is asked anew.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class HttpVictim(Victim):
         self.name = name or url
         self.requests = 0  # sent so far, repeats after failures included
         self._last = 0.0
-        self._known: dict[Texts, Any] = {}
+        self._known: dict[Texts, list[Any]] = {}  # every answer, in order
         self._cache = None if cache is None else Path(cache)
         self._read_cache()
         self.label_names = tuple(label_names)
@@ -70,10 +73,16 @@ class HttpVictim(Victim):
         return hashlib.sha256(json.dumps([self.url, self.request, self.answer]).encode()).hexdigest()
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
-        new = [row for row in dict.fromkeys(texts) if row not in self._known]
-        for start in range(0, len(new), self.batch_size):
-            self._ask(new[start : start + self.batch_size])
-        answers = [self._known[row] for row in texts]
+        return self._answers(texts, 0)
+
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        return checked(self._answers(texts, number), len(texts), self.num_labels, self.name)
+
+    def _answers(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        while new := [row for row in dict.fromkeys(texts) if len(self._known.get(row, ())) <= number]:
+            for start in range(0, len(new), self.batch_size):
+                self._ask(new[start : start + self.batch_size])
+        answers = [self._known[row][number] for row in texts]
         return log_of(as_probabilities(answers, self.label_names, self.num_labels, self.name), len(texts), self)
 
     def _ask(self, texts: Sequence[Texts]) -> list[Any]:
@@ -87,7 +96,7 @@ class HttpVictim(Victim):
         if self.one_at_a_time and isinstance(found, list) and len(found) == 1 and isinstance(found[0], list):
             answers = found  # a list of one, as if there were several
         for row, answer in zip(texts, answers, strict=True):
-            self._known[row] = answer
+            self._known.setdefault(row, []).append(answer)
         if self._cache is not None:
             with self._cache.open("a", encoding="utf-8") as stream:
                 stream.writelines(
@@ -135,7 +144,7 @@ class HttpVictim(Victim):
             except UnshakenError:
                 continue  # a line that a kill cut off or a disk bent: it is asked again
             if entry.key == self.fingerprint:
-                self._known[entry.texts] = entry.answer
+                self._known.setdefault(entry.texts, []).append(entry.answer)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,3 +36,6 @@ class Reading(Wrapper):
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
         return self.victim.log_probabilities([self.reader.texts(row) for row in texts])
+
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        return self.victim.ask_again([self.reader.texts(row) for row in texts], number)
