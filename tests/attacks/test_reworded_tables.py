@@ -99,22 +99,13 @@ def test_an_attack_on_a_detector_finds_the_same_through_tables(model: Any, monke
     examples, outcomes = labelled(model), []
     attack = Genetic(substitutions=WORD_LIST, population=5, generations=3, goal=Unflagged())
     whole, through_tables = Agreement(Whole(model, 4, substitutions=WORD_LIST)), Agreement(vote(model))
-    asked = 0
-    by_strings = Guarded._predict
-
-    def predict(guarded: Guarded, texts: Any) -> np.ndarray:
-        nonlocal asked
-        asked += len(texts)
-        return by_strings(guarded, texts)
-
     for threshold in (0.4, 0.5, 0.6):
         expected = attack(Guarded(whole, threshold), examples)
         with monkeypatch.context() as patch:
-            patch.setattr(Guarded, "_predict", predict)
+            patch.setattr(Guarded, "_predict", None)  # so what is found is found by tables
             same(attack(Guarded(through_tables, threshold), examples), expected)
         outcomes += [row.outcome for row in expected]
     assert set(outcomes) == {"success", "failure", "skipped"}
-    assert asked == outcomes.count("success")  # to confirm them
 
 
 def same(found: Any, expected: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +26,19 @@ from transformers import (
 )
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
-from unshaken.attacks import PWWS, Victim
+from unshaken.attacks import PWWS, Unflagged, Untargeted, Victim
 from unshaken.attacks.space import PROBE
 from unshaken.attacks.spaces import Spaces
+from unshaken.detection import Agreement, Guarded
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
-from unshaken.victims import bare_encoder
+from unshaken.readers import Readers, Unicode
+from unshaken.victims import Vote, bare_encoder
 from unshaken.victims.bare_encoder import BareEncoder
+from unshaken.victims.calibrated import at_temperature
 from unshaken.victims.hugging_face import ModelVictim
+from unshaken.victims.reading import Reading
 from unshaken.wordings import Rows, TokenAssembler
 
 
@@ -325,34 +331,50 @@ def test_queries_in_half_precision_leave_the_weights_alone(tokenizer: Any) -> No
 class Coarse(ModelVictim):
     """Answers queries as if by halves: log-probabilities in steps, so that near texts tip over. Alone it is exact."""
 
-    searching = True
+    rough = False
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        self.rough = self.scoring_dtype is not None
+        with super().answering():
+            yield
+        self.rough = False
 
     def batch_logits(self, batch: Any, model: Any) -> Any:
         logits = super().batch_logits(batch, model)
-        is_rough = self.scoring_dtype is not None and self.searching
-        return (logits / 2).round() * 2 + torch.tensor([0.0, 0.1]) if is_rough else logits
+        return (logits / 2).round() * 2 + torch.tensor([0.0, 0.1]) if self.rough else logits
 
-    def answers_alone(self, texts: Any, close: Any = None) -> np.ndarray:
-        self.searching = False
-        try:
-            return super().answers_alone(texts, close)
-        finally:
-            self.searching = True
+
+def voted(victim: Victim) -> Vote:
+    return Vote(victim, 4, substitutions=WORD_LIST)
+
+
+def guarded(victim: Victim) -> Guarded:
+    return Guarded(Agreement(voted(victim)), 0.5)
+
+
+def read(victim: Victim) -> Reading:
+    return Reading(victim, Readers((Unicode(),)))
+
+
+def tempered_vote(victim: Victim) -> Victim:
+    return at_temperature(voted(victim), 2.0)
 
 
 @pytest.mark.parametrize("options", [{}, {"time_budget": 100}], ids=["cohorts", "one by one"])
+@pytest.mark.parametrize("wrapped", [Victim.of, voted, guarded, read, tempered_vote])
 def test_what_half_precision_leaves_in_doubt_is_searched_again_in_full(
-    tokenizer: Any, options: Any, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Any, wrapped: Any, options: Any
 ) -> None:
     model = tiny_bert(tokenizer).float()
-    whole = Victim.from_model(model, tokenizer)
-    examples = labelled(whole)
-    coarse = Coarse(model, tokenizer, scoring_dtype="bf16")
-    search = PWWS(substitutions=WORD_LIST, **options)
+    plain = Victim.from_model(model, tokenizer)
+    whole, examples = wrapped(plain), labelled(plain)
+    coarse = wrapped(Coarse(model, tokenizer, scoring_dtype="bf16"))
+    assert whole.exact is whole
+    options = {**options, "substitutions": WORD_LIST, "goal": Unflagged() if wrapped is guarded else Untargeted()}
+    search = PWWS(**options)
     expected, found = search(whole, examples), search(coarse, examples)
-    with monkeypatch.context() as patch:
-        patch.setattr(Coarse, "exact", property(lambda self: self))
-        once = search(coarse, examples)
+    once = PWWS(query_budget=10**6, **options)(coarse, examples)  # under a budget nothing is searched again
     doubted = [row.outcome == "skipped" or row.unconfirmed for row in once]
     assert any(row.outcome == "skipped" for row in once)
     assert any(row.unconfirmed for row in once)
@@ -364,6 +386,6 @@ def test_what_half_precision_leaves_in_doubt_is_searched_again_in_full(
         else:
             assert (after.outcome, after.adversarial, after.error) == (exact.outcome, exact.adversarial, None)
             assert after.queries == before.queries + exact.queries
-    budgeted = PWWS(substitutions=WORD_LIST, query_budget=5, **options)(coarse, examples)
+    budgeted = PWWS(query_budget=5, **options)(coarse, examples)
     assert all(row.queries <= 5 for row in budgeted)
     assert any(row.outcome == "skipped" for row in budgeted)

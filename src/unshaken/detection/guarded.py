@@ -47,11 +47,21 @@ class Guarded(Wrapper):
         return self.victim.network
 
     @property
+    def exact(self) -> Guarded:
+        vote = self.detector.vote.exact
+        return self if vote is self.detector.vote else Guarded(Agreement(vote), self.threshold)
+
+    @property
     def fingerprint(self) -> str:
         return hashlib.sha256(f"guarded {self.threshold!r} {self.detector.vote.fingerprint}".encode()).hexdigest()
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
         return self._with_flag(*self.detector.answers_and_suspicion(texts))
+
+    def answer_alone(self, texts: Texts) -> np.ndarray:
+        answers = self.victim.answer_alone(texts)[None].astype(np.float64)
+        votes = self.detector.vote.answer_alone(texts)[None]
+        return np.asarray(self._with_flag(answers, doubt(answers, votes))[0], np.float32)
 
     def tables(self, columns: int) -> RewordedAssembler | None:
         made = self.detector.vote.tables(columns)

@@ -83,7 +83,7 @@ class Victim(ABC):
 
     def answer_alone(self, texts: Texts) -> np.ndarray:
         """Log-probabilities of one text by itself, as exactly as the victim can say them. (classes,)"""
-        return np.asarray(self.ask_again([texts], 1)[0])
+        return np.asarray(self.exact.ask_again([texts], 1)[0])
 
     def answers_alone(self, texts: Sequence[Texts], close: Close | None = None) -> np.ndarray:
         """The same for many texts, each as if it were alone. (n, classes)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Self
+
 from unshaken.victims.base import Victim
 
 
@@ -20,3 +23,12 @@ class Wrapper(Victim):
     @property
     def folder(self) -> str:
         return self.victim.folder
+
+    @property
+    def exact(self) -> Self:
+        inner = self.victim.exact
+        if inner is self.victim:
+            return self
+        twin = copy.copy(self)
+        twin.victim = inner
+        return twin
