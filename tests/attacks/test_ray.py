@@ -73,8 +73,39 @@ def test_a_batch_without_any_word_to_change_is_no_mistake(tmp_path: Path) -> Non
 
 def test_rows_without_ids_are_told_apart_by_their_content(tmp_path: Path) -> None:
     table = {"text": np.array(["a good film", "a bad film", "a good film"]), "label": np.array([1, 0, 1])}
-    actor(tmp_path, columns=Columns())(table)
-    assert len(read_parts(tmp_path)) == 2
+    attacker = actor(tmp_path, columns=Columns())
+    attacker(table)
+    once = plain(read_parts(tmp_path))
+    assert len(once) == 2
+    attacker({name: values[1:2] for name, values in table.items()})  # the same row in another batch
+    assert len(_parts(tmp_path)) == 2
+    assert plain(read_parts(tmp_path)) == once
+
+
+def test_ids_tell_rows_apart_within_batches_and_across(tmp_path: Path) -> None:
+    with pytest.raises(UnshakenError, match="two rows have the id 'a'"):
+        actor(tmp_path)(batch([("a", "a good film"), ("a", "a bad film")]))
+    for text in ("a good film", "a bad film"):
+        actor(tmp_path)(batch([("a", text), (text, text)]))
+    with pytest.raises(UnshakenError, match="two rows have the id 'a'"):
+        read_parts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("text", None, "no text in the column 'text'"),
+        ("text", float("nan"), "no text in the column 'text'"),
+        ("label", 0.5, "the label 0.5"),
+        ("label", None, "the label None"),
+        ("label", float("nan"), "the label nan"),
+    ],
+)
+def test_rows_that_lack_something_are_refused(tmp_path: Path, column: str, value: Any, said: str) -> None:
+    rows = batch(ROWS[:2])
+    rows[column] = np.array([rows[column][0], value], object)
+    with pytest.raises(UnshakenError, match=said):
+        actor(tmp_path)(rows)
 
 
 def test_what_does_not_fit_is_said(tmp_path: Path) -> None:

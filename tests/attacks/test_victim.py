@@ -26,13 +26,14 @@ from transformers import (
 )
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
-from unshaken.attacks import PWWS, Unflagged, Untargeted, Victim
+from unshaken.attacks import PWWS, Transfer, Unflagged, Untargeted, Victim
 from unshaken.attacks.space import PROBE
 from unshaken.attacks.spaces import Spaces
 from unshaken.detection import Agreement, Guarded
 from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example
+from unshaken.evaluation import evaluate
+from unshaken.examples import Example, Examples
 from unshaken.readers import Readers, Unicode
 from unshaken.victims import Vote, bare_encoder
 from unshaken.victims.bare_encoder import BareEncoder
@@ -389,3 +390,21 @@ def test_what_half_precision_leaves_in_doubt_is_searched_again_in_full(
     budgeted = PWWS(query_budget=5, **options)(coarse, examples)
     assert all(row.queries <= 5 for row in budgeted)
     assert any(row.outcome == "skipped" for row in budgeted)
+
+
+def test_clean_answers_and_transfers_are_asked_in_full(tokenizer: Any) -> None:
+    """Half precision is for the queries of a search: what it has wrong is no loss of accuracy."""
+    model = tiny_bert(tokenizer).float()
+    whole, coarse = Victim.from_model(model, tokenizer), Coarse(model, tokenizer, scoring_dtype="bf16")
+    examples = labelled(whole)
+    labels = [int(row.label) for row in examples]
+    assert coarse.log_probabilities([row.texts for row in examples]).argmax(-1).tolist() != labels
+    rows = Examples(rows=tuple(examples))
+    (found,) = evaluate(coarse, rows, PWWS(substitutions=WORD_LIST)).evaluations
+    assert [row.prediction for row in found.predictions] == labels
+    (run,) = found.attacks
+    assert found.accuracy("pwws").hits == run.counts.held.hits
+    transfer = Transfer(source=whole, attack=PWWS(substitutions=WORD_LIST))
+    far, near = ([(row.outcome, row.prediction) for row in transfer(one, examples)] for one in (coarse, whole))
+    assert far == near
+    assert {outcome for outcome, _ in near} == {"success", "failure"}

@@ -112,7 +112,7 @@ def ray_attack(
 
 
 def read_parts(folder: Path | str) -> AttackResults:
-    """The results that `ray_attack` wrote, in the order of their ids."""
+    """The results that `ray_attack` wrote, in the order of their ids; rows of equal texts that had no id are one."""
     import pyarrow.parquet as parquet
 
     parts = _parts(Path(folder))
@@ -126,9 +126,14 @@ def read_parts(folder: Path | str) -> AttackResults:
     if len(headers) > 1:
         raise UnshakenError(f"the parts in {folder} are of different attacks or victims")
     header = json.loads(headers.pop())
-    rows.sort(key=lambda row: row.example_id)
+    kept = {row.example_id: row for row in rows}  # batches do not know of each other
+    for row in rows:
+        _require_same(row.example_id, row.original, kept[row.example_id].original)
     return AttackResults(
-        rows=tuple(rows), attack=header["attack"], settings=header["settings"], victim=header["victim"]
+        rows=tuple(kept[name] for name in sorted(kept)),
+        attack=header["attack"],
+        settings=header["settings"],
+        victim=header["victim"],
     )
 
 
@@ -156,8 +161,10 @@ class _Attacker:
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         examples = [row for row in self._examples(batch) if not _is_in(_number(row.id), self.done)]
         if examples:
-            rows = tuple({row.id: row for row in examples}.values())
-            part = Examples(rows=rows, columns=self.columns.texts, is_part=True)
+            kept = {row.id: row for row in examples}
+            for row in examples:
+                _require_same(row.id, row.texts, kept[row.id].texts)
+            part = Examples(rows=tuple(kept.values()), columns=self.columns.texts, is_part=True)
             _write(self.folder, self.attack(self.victim, part, in_flight=self.in_flight).rows, self.header)
         return {"attacked": np.array([len(examples)])}
 
@@ -167,17 +174,30 @@ class _Attacker:
         if missing:
             raise UnshakenError(f"the data have no column {missing[0]!r}, but {', '.join(map(repr, batch))}")
         for number, label in enumerate(batch[own.label].tolist()):
-            texts = tuple(str(batch[name][number]) for name in own.texts)
+            texts = tuple(_text(batch[name][number], name) for name in own.texts)
             row = _content_id(texts, label) if own.id is None else str(batch[own.id][number])
             yield Example(id=row, texts=texts, label=self._label(label))
 
     def _label(self, label: Any) -> int:
         if not isinstance(label, str):
+            if label is None or label != label or label != int(label):
+                raise UnshakenError(f"a row has the label {label!r}; labels are whole numbers or names of classes")
             return int(label)
         if label not in self.victim.label_names:
             known = ", ".join(self.victim.label_names) or "none by name"
             raise UnshakenError(f"the label {label!r} is none of the victim's: {known}")
         return self.victim.label_names.index(label)
+
+
+def _text(value: Any, column: str) -> str:
+    if value is None or value != value:  # what a table has in place of nothing: None, or a number that is none
+        raise UnshakenError(f"a row has no text in the column {column!r}")
+    return str(value)
+
+
+def _require_same(row: str, texts: tuple[str, ...], others: tuple[str, ...]) -> None:
+    if texts != others:
+        raise UnshakenError(f"two rows have the id {row!r} and other texts; ids must tell rows apart")
 
 
 def _ray_data() -> Any:

@@ -28,7 +28,8 @@ class Answer:
 
 
 def ask(victim: Victim, examples: Sequence[Example]) -> list[Answer]:
-    log_probabilities = victim.log_probabilities([row.texts for row in examples])  # (examples, classes)
+    # As exactly as the victim can: half precision is for the queries of searches.
+    log_probabilities = victim.exact.log_probabilities([row.texts for row in examples])  # (examples, classes)
     return [
         Answer(id=row.id, prediction=int(scores.argmax()), confidence=float(np.exp(scores.max())))
         for row, scores in zip(examples, log_probabilities, strict=True)
