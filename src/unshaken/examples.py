@@ -33,6 +33,7 @@ class Example:
     label: int | float  # a float is a regression target
     group: str | None = None  # a stratum to report by, such as AdvGLUE's attack level
     original: tuple[str, ...] | None = None  # the unperturbed texts, where a static adversarial set has them
+    copy_of: tuple[str, ...] | None = None  # the texts that `augment` made it from: no split parts the two
 
     def with_texts(self, texts: Sequence[str]) -> Example:
         return replace(self, texts=tuple(texts))

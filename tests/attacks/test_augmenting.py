@@ -16,7 +16,7 @@ from unshaken.cli import app
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.words import segment
-from unshaken.tasks import load_examples
+from unshaken.tasks import load_examples, load_task
 
 EXAMPLES = [Example(id=str(number), texts=(text,), label=number % 2) for number, text in enumerate(TEXTS)]
 
@@ -68,6 +68,22 @@ def test_the_command_writes_what_commands_read(tmp_path: Path, pair: bool) -> No
     assert len(examples) > len(rows)
     assert {row.texts for row in load_examples(source)} <= {row.texts for row in examples}
     assert set(examples.label_names) == {row["label"] for row in rows}
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep"]], ids=["copies alone", "with their texts"])
+@pytest.mark.parametrize("protocol", ["standard", "low-resource:size=18,validation=12"])
+def test_rows_that_are_held_out_have_no_copy_in_training(tmp_path: Path, keep: list[str], protocol: str) -> None:
+    source, out = tmp_path / "texts.jsonl", tmp_path / "more.jsonl"
+    rows = [{"text": f"a good film about {number}", "label": number % 2} for number in range(40)]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    options = ["--substitutions", "typos", "--copies", "2", "--out", str(out), *keep]
+    assert CliRunner().invoke(app, ["augment", str(source), *options]).exit_code == 0
+    data = load_task(out, protocol=protocol)
+    train, held_out = ({row.texts[0].split()[-1] for row in data.require(split)} for split in ("train", "validation"))
+    assert train
+    assert held_out
+    assert not train & held_out
+    assert not data.require("validation").is_static  # they are attacked as any others are
 
 
 def test_the_command_takes_sets_as_attack_does(tmp_path: Path) -> None:

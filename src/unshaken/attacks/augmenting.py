@@ -29,7 +29,7 @@ def augment(
 
     Args:
         examples: What to copy. A copy keeps the label; its id is the example's with "+1", "+2" and so on, and it
-            carries the unperturbed texts as `original`.
+            carries the unperturbed texts as `original` and `copy_of`, by which a split keeps both on one side.
         substitutions: The allowed replacements of a word.
         copies: Copies of each example.
         share: Share of the words with substitutes that a copy changes, at least one of them.
@@ -88,6 +88,8 @@ def _copies(
         if texts in seen or not all(check(constraints, changed)):
             continue
         seen.add(texts)
-        yield replace(example, id=f"{example.id}+{len(seen) - 1}", texts=texts, original=example.texts)
+        yield replace(
+            example, id=f"{example.id}+{len(seen) - 1}", texts=texts, original=example.texts, copy_of=example.texts
+        )
         if len(seen) > copies:
             return

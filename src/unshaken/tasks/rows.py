@@ -86,6 +86,7 @@ def _examples(records: Iterable[Record], task: Task, split: str, source: str, *,
             label=label,
             group=None if group is None else str(group),
             original=_original(record, originals, texts, task, source),
+            copy_of=_copy_of(record, texts),
         )
         number += 1
 
@@ -191,6 +192,14 @@ def _class(value: Any, task: Task, classes: Mapping[str, int], source: str, reco
         return int(text)
     hint = nearest(text, task.label_names)
     raise UnshakenError(f"{source}: {record.where} has the unknown label {value!r}; {hint}")
+
+
+def _copy_of(record: Record, texts: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What `unshaken augment` says of a copy: the texts it was made from, as a list."""
+    told = record.fields.get("original")
+    if not isinstance(told, list) or len(told) != len(texts) or not all(isinstance(text, str) for text in told):
+        return None
+    return tuple(told)
 
 
 def _original(

@@ -2,7 +2,7 @@
 
 Every choice is by text and seed alone. A row's rank is a hash of its text, so the order of a file does not matter, a
 new row moves no other row, and 500 examples are among the 1,000 of the same seed. Rows with the same text stay
-together: a split never has a copy of one of its rows on the other side.
+together, and with them the copies that `augment` made: a split never has a copy of one of its rows on the other side.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _plain(text: str) -> str:
 
 
 def _families(rows: Iterable[Example], seed: int) -> list[list[Example]]:
-    """Rows grouped by equal text, in an order that only the texts and the seed decide."""
+    """Rows grouped by equal text, copies with what they were made of, in an order that texts and seed alone decide."""
     families: dict[str, list[Example]] = {}
     for row in rows:
-        families.setdefault(text_key(row.texts), []).append(row)
+        families.setdefault(text_key(row.copy_of or row.texts), []).append(row)
     return [families[key] for key in sorted(families, key=lambda key: rank(key, seed))]
 
 
@@ -76,7 +76,7 @@ def draw(examples: Examples, counts: Counts, seed: int, *, exact: bool = True) -
     for label, missing in left.items():
         if missing and exact:
             what = "rows" if label is None else f"rows of label {_name(examples, label)}"
-            short = f"{counts[label]} asked, {missing} missing (rows with equal texts stay together)"
+            short = f"{counts[label]} asked, {missing} missing (rows with equal texts, and their copies, stay together)"
             raise UnshakenError(f"{examples.name} has too few {what}: {short}")
     chosen = examples.with_rows(row for row in examples if row.id in drawn)
     return chosen, examples.with_rows(row for row in examples if row.id not in drawn)
