@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import example as such_as
 from hypothesis import given
 from hypothesis import strategies as st
 from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
@@ -52,9 +53,61 @@ def test_choices_under_a_pattern_write_what_it_makes_of_the_text(data: Any) -> N
     voted = Vote(labelless(), k=5, rate=data.draw(st.sampled_from([0.3, 1.0])), substitutions=WORD_LIST)
     example = wordings(*texts)
     row = [data.draw(st.sampled_from([PROBE, *range(size)])) for size in example.sizes]
-    made = voted.reworded(example)
+    made = voted.patterns.reworded(example)
     assert made is not None
     assert [one.write(row) for one in made] == voted.rewordings([example.write(row)])[0]
+
+
+ODD = [
+    "good",
+    "Film",
+    "slow",
+    "39",
+    "é",
+    "s",
+    "<",
+    "</",
+    "<good",
+    "<a ",
+    ">",
+    " >",
+    "&",
+    "&#",
+    ";",
+    "'",
+    "-",
+    " ",
+    ". ",
+]
+ODD_WORDS = Dictionary(
+    entries={
+        **{"good": ["fine", "well-made", "g"], "film": ["movie", "éclair"], "slow": ["cause", "s"]},
+        **{"39": ["forty"], "é": ["bad"], "s": ["good"], "forty": ["39"], "fine": ["39", "<b", ">", "nice one"]},
+    }
+)
+
+
+@given(
+    st.lists(st.sampled_from(ODD) | st.integers(190, 200).map(lambda size: f" {'y' * size} "), max_size=12),
+    st.sampled_from([WORD_LIST, ODD_WORDS]),
+    st.data(),
+)
+@such_as(["<a good ", "y" * 195, "> good film"], WORD_LIST, None)  # too long for markup, until "g" stands for "good"
+@such_as(["a <good film"], WORD_LIST, None)
+def test_whatever_stands_beside_words_tables_write_what_strings_do(parts: list[str], words: Any, data: Any) -> None:
+    voted, example = Vote(labelless(), k=3, substitutions=words), wordings("".join(parts), words=ODD_WORDS)
+    made = voted.patterns.reworded(example)
+    choices = [[PROBE, *range(size)] for size in example.sizes]
+    every = itertools.islice(itertools.product(*choices), 200)
+    rows = every if data is None else [[data.draw(st.sampled_from(own)) for own in choices] for _ in range(3)]
+    for row in rows if made is not None else ():
+        assert [one.write(row) for one in made] == voted.rewordings([example.write(row)])[0]
+
+
+def test_an_open_bracket_that_nothing_closes_leaves_the_table_as_it_is() -> None:
+    voted = Vote(labelless(), k=3, substitutions=WORD_LIST)
+    for text, settled in (("a <good film", True), ("<3 a good film <br>", True), ("<3 a good film >", False)):
+        assert (voted.patterns.reworded(wordings(text)) is not None) is settled
 
 
 def labelless() -> Victim:
@@ -146,7 +199,7 @@ def test_substitutes_are_those_among_the_words_that_were_chosen(
     assert found[0] != found[1]
     votes = Vote(labelless(), k=8, rate=1.0, substitutions=voted)
     example = wordings(text, words=Dictionary(entries=entries))
-    made = votes.reworded(example)
+    made = votes.patterns.reworded(example)
     assert (made is not None) is settled
     for row in itertools.product(*([PROBE, *range(size)] for size in example.sizes)):
         if made is not None:
@@ -184,10 +237,10 @@ def test_substitutes_are_those_among_the_words_that_were_chosen(
 )
 def test_what_moves_other_words_is_left_to_strings(text: str, attacked: Any, voted: Any, probe: str | None) -> None:
     plain = Vote(labelless(), k=3, rate=1.0, substitutions=WORD_LIST)
-    assert plain.reworded(wordings("a good film")) is not None
+    assert plain.patterns.reworded(wordings("a good film")) is not None
     example = wordings(text, words=attacked, probe=probe)
     assert len(example) > 0
-    assert Vote(labelless(), k=3, rate=1.0, substitutions=voted).reworded(example) is None
+    assert Vote(labelless(), k=3, rate=1.0, substitutions=voted).patterns.reworded(example) is None
 
 
 def test_rows_are_one_and_the_same_only_if_every_rewording_is(model: Any) -> None:
