@@ -299,6 +299,19 @@ def test_a_memory_is_bounded_and_tells_what_reading_tells(monkeypatch: pytest.Mo
     assert read.apart([("moive",), ("", " a")]) is None  # without it, its neighbours would meet
 
 
+def test_long_texts_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unshaken.readers.base.CHARACTERS", 100)
+    read = parse("all", KNOWN)
+    for number in range(30):  # ten short texts, then longer ones, then one that is too long
+        text = f"moive {number:02d} " + "a" * (0 if number < 10 else 30)
+        assert read(text) == read(text) == text.replace("moive", "movie")
+        held = [len(part) for pair in read._memory.items() for part in pair]
+        assert 0 < sum(held) <= 100
+        assert sum(held) == read._held[0]
+    assert read("moive " * 20) == "movie " * 20
+    assert read._memory == {}
+
+
 def test_leet_reads_the_word_that_training_has_most_of() -> None:
     """A 1 is an "i" or an "l"."""
     assert Leet(known=KnownWords({"qit": 1, "qlt": 5}))("q1t") == "qlt"

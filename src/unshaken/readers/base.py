@@ -17,6 +17,7 @@ from unshaken.substitutions.base import content_hash
 
 FILE_NAME = "unshaken_reader.json"
 REMEMBERED = 2**16  # texts, and as many groups of forms
+CHARACTERS = 2**23  # of the texts remembered, as read and as written: so many reviews would fill hundreds of megabytes
 ROUNDS = 8  # until nothing changes; two are enough for nearly all texts
 
 Forms = tuple[str, ...]  # what may stand in one place of a text, by turns
@@ -72,6 +73,7 @@ class Readers(Reader):
     parts: Sequence[Reader]
     _memory: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     _groups: dict[tuple[int, Forms], Forms] = field(default_factory=dict, repr=False, compare=False)
+    _held: list[int] = field(default_factory=lambda: [0], repr=False, compare=False)  # characters in memory
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
@@ -86,9 +88,13 @@ class Readers(Reader):
         found = self._memory.get(text)
         if found is None:
             found = self._read(text)
-            if len(self._memory) >= REMEMBERED:
+            size = len(text) + len(found)
+            if len(self._memory) >= REMEMBERED or self._held[0] + size > CHARACTERS:
                 self._memory.clear()
-            self._memory[text] = found
+                self._held[0] = 0
+            if size <= CHARACTERS:
+                self._memory[text] = found
+                self._held[0] += size
         return found
 
     def _read(self, text: str) -> str:
