@@ -108,3 +108,14 @@ def test_columns_that_cannot_be_guessed_are_named(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert {row.texts[0].split()[0] for row in load_examples(out, text_columns=["wrote"])} == {"a"}
     assert load_examples(out, text_columns=["wrote"]).label_names == ("no", "yes")
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    """A CSV file of reviews became JSON lines of its copies, and no command could read it."""
+    source = tmp_path / "texts.csv"
+    source.write_text("text,label\na good film,yes\na bad film,no\n")
+    before = source.read_bytes()
+    for out, told in ((source, "would be lost"), (tmp_path / "more.csv", "name a file such as copies.jsonl")):
+        assert told in str(CliRunner().invoke(app, ["augment", str(source), "--out", str(out)]).exception)
+    assert source.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [source]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from report_parts import save_model, small_texts, tiny_model
+from report_parts import made_evaluation, save_model, small_texts, tiny_model
 from typer.testing import CliRunner
 
 from unshaken.attacks import PWWS, Genetic
@@ -112,3 +112,14 @@ def test_advglue_is_narrowed_to_the_tasks_beside_it(monkeypatch: pytest.MonkeyPa
     asked.clear()
     load_sets("advglue", None, object(), None, 0)
     assert len(asked) == 6
+
+
+def test_a_report_is_not_written_over_a_run_that_it_merges(unshaken, refused, tmp_path):
+    run = Report(evaluations=(made_evaluation(),)).save(tmp_path / "run" / "report.json")
+    before = run.read_bytes()
+    for named in (run.parent, run):
+        assert "would be lost" in refused("report", named, "--name", "ours", "--out", run)
+    assert run.read_bytes() == before
+    words = ("--out", tmp_path / "all.html", "--figures", tmp_path / "figures")
+    code, out, _ = unshaken("report", run.parent, *words)
+    assert (code, "no figures" in out) == (0, True)

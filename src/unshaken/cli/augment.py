@@ -10,9 +10,12 @@ import typer
 
 from unshaken.cli import options
 from unshaken.cli.known import named
+from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.examples import Example, Examples
+
+JSON_LINES = (".jsonl", ".ndjson")
 
 
 def augment(
@@ -38,17 +41,22 @@ def augment(
     adversarial: `unshaken attack` finds those.
     """
     options.require_files(str(file))
+    options.require_other_file(out, file)
+    if out.suffix.lower() not in JSON_LINES:
+        raise UnshakenError(f"{out} is written as JSON lines, and read by its ending; name a file such as copies.jsonl")
+    from unshaken.substitutions import joined_substitutions
+    from unshaken.tasks import load_examples
+
+    chosen = joined_substitutions(substitutions, allow_paths=True)
+    examples = load_examples(file, text_columns=text_column, label_column=label_column, count=count, seed=seed)
+    # What is wrong with the file is told by now: torch, of which constraints need some, takes seconds to import.
     from unshaken.attacks.augmenting import augment as copies_of
     from unshaken.attacks.constraints import CONSTRAINTS
     from unshaken.console import Console
     from unshaken.files import atomic_writer
     from unshaken.names import from_spec
-    from unshaken.substitutions import joined_substitutions
-    from unshaken.tasks import load_examples
 
-    chosen = joined_substitutions(substitutions, allow_paths=True)
     constraints = [from_spec("constraint", spec, CONSTRAINTS) for spec in constraint or ()]
-    examples = load_examples(file, text_columns=text_column, label_column=label_column, count=count, seed=seed)
     written = 0
     with atomic_writer(out) as stream:
         if keep:

@@ -176,6 +176,12 @@ def require_runs(runs: list[Path]) -> None:
             raise UnshakenError(f"no such file: {run}")
 
 
+def require_other_file(out: Path, *read: Path) -> None:
+    """Refuse to write over what the command reads."""
+    if out.resolve() in {path.resolve() for path in read}:
+        raise UnshakenError(f"{out} is what is read, and would be lost; name another file with --out")
+
+
 def require_models(*names: str) -> None:
     """The same for models that are neither files nor addresses: a folder, or what the hub has."""
     from unshaken.pretrained import locate

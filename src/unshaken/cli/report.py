@@ -23,6 +23,7 @@ def report(
     Models are compared on the examples they share.
     """
     options.require_runs(runs)
+    options.require_other_file(out, *(run / "report.json" if run.is_dir() else run for run in runs))
     from unshaken.console import Console
     from unshaken.evaluation import Report, merge
     from unshaken.reports.figures import report_figures, save_figure
@@ -31,9 +32,12 @@ def report(
     if names := options.model_names(called, len(merged.model_names)):
         merged = merged.renamed(dict(zip(merged.model_names, names, strict=True)))
     merged.save(out)
-    if figures is not None:
-        for name, figure in report_figures(merged).items():
-            save_figure(figure, figures / name)
     console = Console()
+    if figures is not None:
+        drawn = report_figures(merged)
+        for name, figure in drawn.items():
+            save_figure(figure, figures / name)
+        if not drawn:
+            console.print("note: no figures: they are of models under attack, and nothing here was", style="dim")
     console.print(merged)
     console.print(f"Report: {out}", markup=False, soft_wrap=True)
