@@ -261,6 +261,21 @@ def test_a_file_that_cannot_be_measured_on_is_answered_before_torch_is_loaded(tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "rows.csv"]
 
 
+@pytest.mark.parametrize(
+    ("content", "words", "answer"),
+    [
+        (b"text,label\ngood,1\nna\xefve,0\n", [], "line 3 is not UTF-8"),
+        (b"text,label\n", [], "rows.csv has no rows"),
+        (b"text,label\ngood,1\n", ["--text-column", "txt"], "did you mean 'text'?"),
+    ],
+)
+def test_a_file_for_a_victim_of_ones_own_is_looked_at_before_it_is_imported(tmp_path, content, words, answer):
+    """Which column is the text may be known to the victim alone, and is not asked."""
+    (tmp_path / "rows.csv").write_bytes(content)
+    (tmp_path / "guard.py").write_text("raise SystemExit('imported')\n")
+    assert answer in refused_without_torch("scan", "--victim", "guard:model", "rows.csv", *words, cwd=tmp_path)
+
+
 @pytest.mark.parametrize(("command", "run"), [("train", "out"), ("harden", "out/plain"), ("harden", "out/hardened")])
 def test_checkpoints_of_an_earlier_run_are_told_before_torch_is_loaded(reviews, command, run):
     (reviews.parent / run / "checkpoints" / "checkpoint-4").mkdir(parents=True)

@@ -910,6 +910,8 @@ def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) 
         "break", tmp_path / "missed.json", *way, *words
     )
     assert "attacked with, dictionary; give that one by --substitutions" in refused("break", path, *way)
+    unknown = (*way[:1], "nowhere", *way[2:])
+    assert "plain was not scored on an example 'nowhere'" in refused("break", path, *unknown, *words)
     values["data"] = "of other texts under the same ids"
     (tmp_path / "other.json").write_text(json.dumps(values))
     assert "has other examples than those plain was scored on" in refused(

@@ -88,7 +88,7 @@ def blocks_of(
 
 def require_rows(
     tasks: str,
-    model: str,
+    model: str | None,
     count: int | None,
     seed: int,
     *,
@@ -96,16 +96,37 @@ def require_rows(
     label_column: str | None = None,
     unlabelled: bool = False,
 ) -> None:
-    """Tell what is wrong with a file before torch is imported and the model loaded, which takes up to a minute."""
+    """Tell what is wrong with a file before torch is imported and the model loaded, which takes up to a minute.
+
+    Without a model only what is wrong whatever the columns are: a victim of the user's own may know which they are.
+    """
     from unshaken.pretrained import locate
     from unshaken.tasks import task_names
     from unshaken.tasks.load import check_examples
 
-    folder = locate(model) if Path(model).is_dir() else model
+    folder = locate(model) if model is not None and Path(model).is_dir() else model
     for name in task_names(tasks):
-        if Path(name).is_file() and Path(name).stat().st_size <= SOON_READ:
+        if not Path(name).is_file() or Path(name).stat().st_size > SOON_READ:
+            continue
+        if folder is None:
+            _require_readable(Path(name), [*(text_columns or ()), *filter(None, [label_column])])
+        else:
             columns = _columns(folder, name, text_columns, label_column)
             check_examples(name, count=count, seed=seed, unlabelled=unlabelled, **columns)
+
+
+def _require_readable(path: Path, columns: list[str]) -> None:
+    from unshaken.tasks.readers import read
+    from unshaken.tasks.rows import find_column
+
+    records = read(path)
+    first = next(records, None)
+    if first is None:
+        raise UnshakenError(f"{path} has no rows")
+    for column in columns:
+        find_column(first.fields, column, (), str(path))
+    for _ in records:  # to the end, where bytes or quotes may be wrong
+        pass
 
 
 def _columns(folder: str, path: str, texts: list[str] | None, label: str | None) -> dict[str, Any]:

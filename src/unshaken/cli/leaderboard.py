@@ -11,6 +11,7 @@ from unshaken.cli import options
 from unshaken.cli.known import named, require_known, require_tasks
 from unshaken.cli.usage import Command
 from unshaken.errors import UnshakenError
+from unshaken.names import nearest
 
 if TYPE_CHECKING:
     from unshaken.examples import Examples
@@ -127,6 +128,7 @@ def verify(
     claimed, console = read_entry(entry), Console()
     _require_transfers(claimed.suite, public)
     require_public(claimed.suite, len(public or ()))
+    claimed.require_substitutions(words)
     rows = _rows(claimed.track.task, data)
     victims = _victims(model or [one.weights for one in claimed.models], device)
     examples = _examples(claimed.track.task, rows, None, victims).with_ids(claimed.ids)
@@ -135,7 +137,7 @@ def verify(
     _tell_how_long(claimed.suite, words, others, victims, some)
     verdict = verify(claimed, victims, examples, words, count=count, seed=seed, public=others)
     for line in verdict.refused:
-        console.print(f"refused: {line}", markup=False)
+        console.print(f"refused: {line}", markup=False, soft_wrap=True)
     console.print(f"{claimed.name}: {'stands' if verdict.stands else 'refused'} ({verdict.checked})", markup=False)
     if not verdict.stands:
         raise typer.Exit(1)
@@ -164,6 +166,9 @@ def break_entry(
     from unshaken.leaderboard.entry import append_break, broken_by_others
 
     claimed = read_entry(entry)
+    claimed.require_substitutions(words)
+    if example not in claimed.ids:
+        raise UnshakenError(f"{claimed.name} was not scored on an example {example!r}; {nearest(example, claimed.ids)}")
     rows = _rows(claimed.track.task, data)
     victims = _victims([model], device)
     examples = _examples(claimed.track.task, rows, None, victims).with_ids(claimed.ids)

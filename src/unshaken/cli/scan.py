@@ -87,8 +87,7 @@ def scan(
     from unshaken.cli.data import load_sets, require_rows
 
     rows: dict[str, Any] = {"text_columns": text_column, "label_column": label_column, "unlabelled": True}
-    if model is not None:  # what --victim names may know its columns
-        require_rows(task, model, count, seed, **rows)
+    require_rows(task, model, count, seed, **rows)
     from unshaken.console import Console
     from unshaken.scanning import families
     from unshaken.scanning import scan as run

@@ -116,7 +116,9 @@ def harden(
         "resume": resume,
         "label_column": rows.label_column,
     }
+    note(f"1 of 2: the plain model, on {len(rows.train):,} rows")
     plain = fine_tune(Plan(**shared, out=out / "plain", method="plain"))
+    note("2 of 2: the hardened model, on the same rows")
     hardened = fine_tune(
         Plan(
             **shared,
