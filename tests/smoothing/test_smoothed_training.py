@@ -16,7 +16,7 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation import TrainingRecord
 from unshaken.examples import Example, Examples
 from unshaken.readers import KnownWords, parse
-from unshaken.substitutions import All, Dictionary, Homoglyphs, TwoHops, Typos, Unseen, segment
+from unshaken.substitutions import All, Dictionary, Homoglyphs, TwoHops, Typos, Unseen, WordNet, segment
 
 TEXTS = ["a good film", "a bad plot", "fine movie", "awful picture", "nice slow film", "poor dull plot"] * 2
 ROWS = Examples(rows=tuple(Example(id=str(n), texts=(text,), label=n % 2) for n, text in enumerate(TEXTS)))
@@ -153,6 +153,20 @@ def test_unseen_words_are_those_that_no_known_set_has_at_this_word() -> None:
     assert unseen.fingerprint != Unseen(source, known[:1]).fingerprint
     with pytest.raises(UnshakenError, match="0 known sets"):
         Unseen(source, ())
+
+
+def test_what_is_unseen_asks_its_source_about_all_texts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A masked language model fills the gaps of many texts in one batch."""
+    source, known = Dictionary(entries={"film": ["movie", "plot"], "good": ["fine"]}), WordNet()
+    unseen, texts = Unseen(source, (known,)), [segment("a good film"), segment("film"), segment("")]
+    expected = [[unseen.candidates(words.surfaces, at) for at in range(len(words))] for words in texts]
+    assert expected[0][2] == ["plot"]
+    asked = []
+    whole = Dictionary.for_texts
+    monkeypatch.setattr(Dictionary, "for_texts", lambda self, texts: asked.append(len(texts)) or whole(self, texts))
+    assert unseen.for_texts(texts) == expected
+    assert asked == [3]
+    assert [unseen.for_text(words) for words in texts] == expected
 
 
 def test_smoothed_over_two_sets_has_both_sets_edges(bert: Any) -> None:

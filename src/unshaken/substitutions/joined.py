@@ -169,8 +169,11 @@ class Unseen(Substitutions):
         return self._new(self.source.neighbours(word), [one.neighbours(word) for one in self.known])
 
     def for_text(self, words: Words) -> list[list[str]]:
-        seen = zip(*(one.for_text(words) for one in self.known), strict=True)
-        return [self._new(own, known) for own, known in zip(self.source.for_text(words), seen, strict=True)]
+        return self.for_texts([words])[0]
+
+    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+        found = zip(self.source.for_texts(texts), *(one.for_texts(texts) for one in self.known), strict=True)
+        return [[self._new(own, seen) for own, *seen in zip(*of_text, strict=True)] for of_text in found]
 
     def _new(self, found: Sequence[str], seen: Sequence[Sequence[str]]) -> list[str]:
         known = {word.lower() for own in seen for word in own}
