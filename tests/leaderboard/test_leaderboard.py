@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -44,7 +45,7 @@ from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
 from unshaken.leaderboard.score import clean_marks, held_marks
-from unshaken.leaderboard.tracks import suite
+from unshaken.leaderboard.tracks import SUITES, THREATS, suite
 from unshaken.substitutions import All, Dictionary, TwoHops, Typos, WordNet
 from unshaken.training.record import describe, describe_cost, described_sets, known_sets
 
@@ -774,6 +775,69 @@ def test_the_page_shows_and_sorts_without_obeying(browser: Any, tmp_path: Path) 
     assert width <= 390
     assert complaints == []
     context.close()
+
+
+def shown(page: str) -> dict[str, tuple[list[str], dict[str, str]]]:
+    """Of each entry in the order of the page, the cells beside its name, and what its details say by their names."""
+    found = {}
+    for block in page.split("<tbody")[1:]:
+        cells = [(kind, " ".join(re.sub("<[^<>]*>", "", own).split())) for kind, own in re.findall(CELL, block)]
+        ((_, name),) = [cell for cell in cells if cell[0] == "h"]
+        details = {key: " ".join(value.split()) for key, value in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", block)}
+        found[name] = [text for kind, text in cells if kind == "d"], details
+    return found
+
+
+CELL = r'<t([dh]) role="(?:cell|rowheader)" (?:data-label|scope)[^>]*>(.*)</t[dh]>'
+
+
+def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
+    # PWWS leaves four; Genetic breaks one of them, exhaustive search another, and passes over the third.
+    held = {"pwws": "11110000", "genetic": "1101???0", "exhaustive": "10?????0"}
+    flags = [
+        [("miscalibration", "raised", "sure"), ("randomness", "clear", "alike"), ("few-seeds", "unknown", "of two")],
+        [("miscalibration", "raised", "sure"), ("flat", "unknown", "not run")],
+        [("below-majority", "raised", "low")],
+    ]
+    told: dict[str, Any] = {"majority": 0.625, "code": {"version": "1.2", "digest": "abc"}, "created": "2026-01-02"}
+    told["substitutions"] = {"name": "mine", "fingerprint": "0123456789"}
+    one, last, few = (
+        made("first", ["1" * 8] * 3),
+        made("last", ["11000000", "01000000", "00000000"]),
+        made("few", ["1" * 8]),
+    )
+    marks = [replace(model, clean="11111110", held=held) for model in one.models]
+    models = tuple(replace(model, flags=tuple(own)) for model, own in zip(marks, flags, strict=True))
+    first = replace(one, models=models, left=("genetic", "exhaustive"), recipe="so", cost=2.34, **told)
+    last = replace(last, **told)
+    few = replace(few, models=(replace(few.models[0], record=replace(record(0), method="few", details={})),), **told)
+    entries = {submit(each, tmp_path): each for each in (few, last, first)}
+    append_break(next(path for path, each in entries.items() if each is last), {"model": "last-0", "example": "e0"})
+    page = build(entries, tmp_path / "board.html").read_text()
+    text = " ".join(re.sub("<[^<>]*>", "", page).split())
+    assert "3 entries." in text
+    assert "fewer than 3 training seeds are listed" in text
+    assert f"Threat: {THREATS['known']}. Suite: {SUITES['mini']}. 8 examples; substitutions: mine (01234567)." in text
+    assert "right for 62.5%" in text
+    found = shown(page)
+    assert list(found) == ["first", "last", "few"]  # what has no rank is last, however much it holds
+    clean, passes = [str(each.share("clean")) for each in (first, last, few)], training_cost(SWAP(variants=4))
+    worst = [first.share("worst"), last.share("worst", [("last-0", "e0")]), few.share("worst")]
+    assert [each.estimate for each in worst] == pytest.approx([2 / 8, 2 / 24, 1])
+    assert [cells for cells, _ in found.values()] == [
+        ["1 (tied)", str(worst[0]), clean[0], "2.3", "3", "below-majority miscalibration 2 unknown", "0"],
+        ["1 (tied)", str(worst[1]), clean[1], f"{passes:.1f}", "3", "none", "1"],
+        ["not ranked", str(worst[2]), clean[2], "not told", "1", "none", "0"],
+    ]
+    assert "--worst: 25.0%; --clean: 87.5%" in page
+    assert found["first"][1] == {
+        "pwws": str(first.share("pwws")),
+        "genetic": "on the examples left: of 12 tried in all models 9 held",
+        "exhaustive": "on the examples left: of 6 tried in all models 3 had no wording that flips them",
+        **{"below-majority": "raised: low", "few-seeds": "unknown: of two", "flat": "unknown: not run"},
+        **{"miscalibration": "raised: sure", "randomness": "clear: alike"},
+        **{"weights": "first-0, first-1, first-2", "recipe": "so", "scored by": "unshaken 1.2 abc, 2026-01-02"},
+    }
 
 
 def boxes(tab: Any, selector: str) -> list[dict[str, float]]:
