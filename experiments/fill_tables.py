@@ -374,7 +374,10 @@ def detection() -> str:
 
 
 def _with_ends(values: list[float]) -> str:
-    return f"{statistics.fmean(values):.1f} ({min(values):.1f} to {max(values):.1f})" if values else "none fooled"
+    if not values:
+        return "none fooled"
+    mean = f"{statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.1f} to {max(values):.1f})"
 
 
 def caption(about: dict[str, Any]) -> str:
