@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from unshaken.attacks import Genetic
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import merge
 from unshaken.examples import Example, Examples
+from unshaken.readers import load as load_reader
 from unshaken.smoothing import smoothing_of
 from unshaken.substitutions import Dictionary, WordNet
 from unshaken.tasks import load_examples, save_examples
 from unshaken.tasks.load import split_seed
+from unshaken.training.fine_tuning import Plan, fine_tune
 from unshaken.training.hardening import _rows
 
 WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
@@ -52,6 +55,23 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     assert found.held_out is None  # rows to report on were given
     assert not (tmp_path / "out" / "held-out.jsonl").exists()
     assert (tmp_path / "out" / "report.json").is_file()
+
+    # Trained on, it is read for as before, and what it knew it still knows.
+    plan = Plan(
+        model=str(found.hardened.folder), out=tmp_path / "on", method="on", train=rows(16), validation=None,
+        arguments=arguments,
+    )  # fmt: skip
+    further = fine_tune(plan)
+    reader = load_reader(further.folder)
+    assert reader is not None
+    assert reader.fingerprint == victim.reader.fingerprint
+    assert further.record.details["reader"] == "unicode,leet,spacing,spelling"
+    assert further.record.fingerprints == known
+    assert fine_tune(replace(plan, reader="unicode", out=tmp_path / "other")).record.details["reader"] == "unicode"
+    bare = fine_tune(replace(plan, model=str(found.plain.folder), out=tmp_path / "bare"))
+    assert load_reader(bare.folder) is None
+    assert "reader" not in bare.record.details
+    assert bare.record.substitutions == ()
 
 
 def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,11 @@ class Readers(Reader):
         return next((part.known for part in self.parts if hasattr(part, "known")), None)
 
     @property
+    def names(self) -> str:
+        """Of its parts, as a command line has them."""
+        return ",".join(part.name for part in self.parts)
+
+    @property
     def fingerprint(self) -> str:
         words = {} if self.known is None else self.known.counts
         settings = [repr(sorted(part.to_dict().items(), key=str)) for part in self.parts]

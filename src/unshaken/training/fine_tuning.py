@@ -139,7 +139,7 @@ def fine_tune(plan: Plan) -> FineTuned:
             torch.set_flush_denormal(False)
         seconds = time.perf_counter() - start
         folder = plan.out / "model"
-        record = _record(plan, model, {**defaults, **plan.arguments}, trainer.state.global_step, seconds)
+        record = _record(plan, model, {**defaults, **plan.arguments}, trainer.state.global_step, seconds, reader)
         leads = trainer.is_world_process_zero()
         with replaced_folder(folder) if leads else contextlib.nullcontext(folder) as filling:
             trainer.save_model(str(filling))  # on all processes: shards are gathered
@@ -171,20 +171,33 @@ def _schedule(plan: Plan, parameters: int) -> dict[str, Any]:
     return {"learning_rate": suited.learning_rate, "num_train_epochs": suited.epochs}
 
 
-def _record(plan: Plan, model: Any, arguments: dict[str, Any], steps: int, seconds: float) -> TrainingRecord:
+def _record(
+    plan: Plan, model: Any, arguments: dict[str, Any], steps: int, seconds: float, reader: Readers | None = None
+) -> TrainingRecord:
     from unshaken.evaluation import TrainingRecord
-    from unshaken.training.record import describe, describe_cost, describe_data, describe_selection, described_sets
+    from unshaken.training.record import (
+        describe,
+        describe_cost,
+        describe_data,
+        describe_selection,
+        described_sets,
+        earlier_sets,
+        once,
+        reader_names,
+    )
 
+    sets = [*described_sets(_known(plan)), *([] if model is None else earlier_sets(plan.model, model))]
+    read_by = plan.reader or reader_names(reader)
     return TrainingRecord(
         method=plan.method,
         seed=plan.seed,
         base_model=plan.model if plan.model == MINILM else Path(plan.model).name,
         task=plan.train.name,
-        substitutions=described_sets(_known(plan)),
+        substitutions=once(sets),
         details={
             "connection": None if plan.connection is None else plan.connection.to_dict(),
             **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
-            **({} if plan.reader is None else {"reader": plan.reader}),
+            **({} if read_by is None else {"reader": read_by}),
             "defence": None if plan.defence is None else describe(plan.defence),
             **describe_cost(plan.defence, model),
             "facts": {} if plan.defence is None else plan.defence.facts(),
@@ -256,11 +269,15 @@ def resolve_model(name: str) -> str:
 
 
 def _reader(plan: Plan) -> Readers | None:
-    if plan.reader is None:
-        return None
     from unshaken.pretrained import load
     from unshaken.readers import KnownWords, parse
+    from unshaken.readers import load as load_reader
 
+    if plan.reader is None:
+        kept = load_reader(plan.model)
+        if kept is not None:  # it was trained on texts as read
+            _note(f"{plan.model} has a reader ({kept.names}), which reads on; --reader names another")
+        return kept
     tokenizer = load("AutoTokenizer", resolve_model(plan.model))  # no word of the model's own is mended
     return parse(plan.reader, KnownWords.of(plan.train, _known(plan), tokenizer), _synonyms(plan))
 

@@ -14,6 +14,7 @@ from unshaken.connections.cost import connection_cost
 from unshaken.defences import Defence, Standard, training_cost
 from unshaken.evaluation.training_record import SELECTED_BY, TrainingRecord
 from unshaken.examples import Examples
+from unshaken.readers import Readers
 from unshaken.smoothing import Smoothing, smoothing_of
 from unshaken.substitutions import Substitutions
 from unshaken.tasks import save_trained_on
@@ -32,7 +33,7 @@ def record_of(trainer: Any) -> TrainingRecord:
     smoothing, reader = smoothing_of(trainer.model), trainer.reader
     parts = describe(trainer.defence)
     method = " + ".join(part["name"].lower() for part in parts)
-    read_by = None if reader is None else ",".join(part.name for part in reader.parts)
+    read_by = reader_names(reader)
     changes = (
         None if connection is None else f"connection {connection.layers}",
         None if smoothing is None else f"smoothed {smoothing['hops']}",
@@ -44,7 +45,7 @@ def record_of(trainer: Any) -> TrainingRecord:
         seed=int(trainer.args.seed),
         base_model=Path(str(getattr(trainer.model.config, "_name_or_path", "") or "unknown")).name,
         task=data.name if isinstance(data, Examples) else "unknown",
-        substitutions=_once([*described_sets(known_sets(trainer.defence)), *_smoothed_over(smoothing)]),
+        substitutions=once([*described_sets(known_sets(trainer.defence)), *_smoothed_over(smoothing)]),
         details={
             "connection": None if connection is None else connection.to_dict(),
             **({} if smoothing is None else {"smoothing": smoothing}),
@@ -115,7 +116,7 @@ def known_sets(defence: Any, smoothing: Smoothing | None = None) -> list[Substit
 
 def described_sets(sets: Iterable[Substitutions]) -> tuple[dict[str, str], ...]:
     """Name and fingerprint of each, once."""
-    return _once({"name": one.name, "fingerprint": one.fingerprint} for one in sets)
+    return once({"name": one.name, "fingerprint": one.fingerprint} for one in sets)
 
 
 def _smoothed_over(smoothing: dict[str, Any] | None) -> list[dict[str, str]]:
@@ -125,5 +126,18 @@ def _smoothed_over(smoothing: dict[str, Any] | None) -> list[dict[str, str]]:
     return [{key: one[key] for key in ("name", "fingerprint")} for one in (*sets, *behind)]
 
 
-def _once(sets: Iterable[dict[str, str]]) -> tuple[dict[str, str], ...]:
+def earlier_sets(name: str, model: Any) -> list[dict[str, str]]:
+    """What a model knew before it was trained on: the sets of its record, and of its vocabulary."""
+    record = TrainingRecord.load(name)
+    used = [] if record is None else record.used
+    told = [{key: str(one.get(key)) for key in ("name", "fingerprint")} for one in used]
+    return [*told, *_smoothed_over(smoothing_of(model))]
+
+
+def reader_names(reader: Readers | None) -> str | None:
+    return None if reader is None else reader.names
+
+
+def once(sets: Iterable[dict[str, str]]) -> tuple[dict[str, str], ...]:
+    """Each set once."""
     return tuple({one["fingerprint"]: one for one in sets}.values())
