@@ -189,7 +189,13 @@ def test_what_cannot_stand_in_an_entry_is_refused_before_anything_is_attacked(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("minilm/sst2", "ENCODER/THREAT/TASK"), ("minilm/knwon/sst2", "did you mean 'known'"), ("//", "ENCODER/THREAT")],
+    [
+        ("minilm/sst2", "ENCODER/THREAT/TASK"),
+        ("minilm/knwon/sst2", "did you mean 'known'"),
+        ("//", "ENCODER/THREAT"),
+        ("/known/sst2", "ENCODER/THREAT"),
+        ("minilm/known/", "ENCODER/THREAT"),
+    ],
 )
 def test_tracks_that_are_none(text: str, message: str) -> None:
     with pytest.raises(UnshakenError, match=message):
@@ -449,10 +455,11 @@ def rows_of(share: float, seed: int) -> list[str]:
 def test_ranks_ties_and_too_few_seeds(tmp_path: Path) -> None:
     shares = {"best": 0.8, "second": 0.7, "third": 0.5}
     entries = [made(name, rows_of(share, 0)) for name, share in shares.items()]
-    entries.append(made("two seeds", ["1" * 200] * 2))
+    entries += [made("two seeds", ["1" * 200] * 2), made("two more", ["0" * 200] * 2)]
     (ranking,) = rank({submit(one, tmp_path): one for one in entries}).values()
     found = [(one.entry.name, one.rank, one.tied) for one in ranking]
-    assert found == [("two seeds", None, False), ("best", 1, False), ("second", 2, False), ("third", 3, False)]
+    ranked = [("best", 1, False), ("second", 2, False), ("third", 3, False)]
+    assert found == [("two seeds", None, False), *ranked, ("two more", None, False)]
     pair = {tmp_path / "a": entries[0], tmp_path / "b": made("noisy", rows_of(0.79, 1))}
     (tied,) = rank(pair).values()
     assert {(one.rank, one.tied) for one in tied} == {(1, True)}
@@ -491,6 +498,13 @@ def test_what_others_broke_counts_in_the_order_and_in_ties(tmp_path: Path) -> No
 
 def test_entries_of_which_nothing_is_known_together_tie_and_more_seeds_are_left_out(tmp_path: Path) -> None:
     one, other = made("a", ["1" * 50 + "?" * 50] * 3), made("b", ["?" * 50 + "0" * 50] * 3)
+    (ranking,) = rank({tmp_path / "a": one, tmp_path / "b": other}).values()
+    assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("a", 1, True), ("b", 1, True)]
+    # Nor may one seed be left out for that: the others alone would say that they differ.
+    one, other = (
+        made("a", ["1" * 100, "1" * 100, "1" * 50 + "?" * 50]),
+        made("b", ["0" * 100, "0" * 100, "?" * 50 + "0" * 50]),
+    )
     (ranking,) = rank({tmp_path / "a": one, tmp_path / "b": other}).values()
     assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("a", 1, True), ("b", 1, True)]
     more = made("c", ["1" * 90 + "0" * 10] * 5)
@@ -538,6 +552,13 @@ def test_other_examples_or_sets_are_other_rankings(tmp_path: Path) -> None:
         replace(one, name="z", majority=0.6),  # which is no other ranking
     ]
     assert [len(rank({tmp_path / "a": one, tmp_path / "b": other})) for other in others] == [2, 2, 2, 1]
+    tracks = [replace(one, track=replace(TRACK, task=task)) for task in "cab"]
+    ordered = rank({tmp_path / each.track.task: each for each in tracks})
+    assert [ranking[0].entry.track.task for ranking in ordered.values()] == [
+        "a",
+        "b",
+        "c",
+    ]  # whatever the files are called
 
 
 # ---------------------------------------------------------------------------------------------------- checked, broken
@@ -830,14 +851,17 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
         ["not ranked", str(worst[2]), clean[2], "not told", "1", "none", "0"],
     ]
     assert "--worst: 25.0%; --clean: 87.5%" in page
-    assert found["first"][1] == {
-        "pwws": str(first.share("pwws")),
-        "genetic": "on the examples left: of 12 tried in all models 9 held",
-        "exhaustive": "on the examples left: of 6 tried in all models 3 had no wording that flips them",
-        **{"below-majority": "raised: low", "few-seeds": "unknown: of two", "flat": "unknown: not run"},
-        **{"miscalibration": "raised: sure", "randomness": "clear: alike"},
-        **{"weights": "first-0, first-1, first-2", "recipe": "so", "scored by": "unshaken 1.2 abc, 2026-01-02"},
-    }
+    assert 'title="few-seeds, flat">2 unknown' in page
+    assert list(found["first"][1].items()) == list(
+        {
+            "pwws": str(first.share("pwws")),
+            "genetic": "on the examples left: of 12 tried in all models 9 held",
+            "exhaustive": "on the examples left: of 6 tried in all models 3 had no wording that flips them",
+            **{"below-majority": "raised: low", "few-seeds": "unknown: of two", "flat": "unknown: not run"},
+            **{"miscalibration": "raised: sure", "randomness": "clear: alike"},
+            **{"weights": "first-0, first-1, first-2", "recipe": "so", "scored by": "unshaken 1.2 abc, 2026-01-02"},
+        }.items()
+    )
 
 
 def boxes(tab: Any, selector: str) -> list[dict[str, float]]:

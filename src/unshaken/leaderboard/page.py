@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def _table(key: tuple[str, ...], ranking: Sequence[Ranked]) -> dict[str, Any]:
         "examples": len(ranking[0].entry.ids),
         "substitutions": f"{ranking[0].entry.substitutions.get('name', '')} ({key[3][:8]})",
         "majority": f"{100 * ranking[0].entry.majority:.1f}",
-        "rows": [_row(one) for one in sorted(ranking, key=lambda one: one.rank or len(ranking) + 1)],
+        "rows": [_row(one) for one in sorted(ranking, key=lambda one: one.rank or math.inf)],
     }
 
 
@@ -50,7 +51,6 @@ def _row(one: Ranked) -> dict[str, Any]:
     return {
         "rank": one.rank,
         "tied": one.tied,
-        "place": "" if one.rank is None else one.rank,
         "name": entry.name,
         "clean": str(one.clean),
         "worst": str(one.worst),
