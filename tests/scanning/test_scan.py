@@ -177,6 +177,13 @@ def test_a_search_breaks_what_a_fixed_edit_does_not() -> None:
         assert reads_all_but_strokes([item.after[0]])[0][1] < 0.5
 
 
+def test_survivors_without_a_word_to_change_hold() -> None:
+    """Typing errors are made in words of some letters, and a search that may change nothing breaks nothing."""
+    texts = Examples.from_lists(["is it", "free money"], [0, 1], label_names=("ham", "spam"))
+    (family,) = scan(guard(naive_guard), texts, families=["typos"], search=2).families
+    assert (family.total, family.kept_fixed, family.searched, family.found) == (2, 1, 1, 0)
+
+
 def test_survivors_are_searched_in_any_order_of_the_file() -> None:
     """The first survivors of a file sorted by label are of one label, here the one that a search breaks."""
 
@@ -374,3 +381,19 @@ def test_the_page_of_the_docs(tmp_path, monkeypatch) -> None:
     exec(compile(code, "scan-a-guard.md", "exec"), names)
     assert "2 of 4 texts are spam by the victim's own answers" in names["result"].sentence()
     assert (tmp_path / "scan.html").is_file()
+
+
+def test_other_columns_are_no_labels_where_there_are_none(tmp_path, monkeypatch, unshaken, refused, write_rows) -> None:
+    """The only other column is taken for the labels, unless one says that there are none."""
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", ("text", "day"), ("free money", "Monday"), ("see you", "Friday"))
+    (tmp_path / "guard_without_labels.py").write_text(
+        "def guard(texts):\n    return [[0.1, 0.9] if 'free' in text else [0.9, 0.1] for text in texts]\n"
+    )
+    words = ["scan", "--victim", "guard_without_labels:guard", "--labels", "ham,spam", "--family", "typos"]
+    assert "unknown label 'Monday'" in refused(*words, "mails.csv")
+    assert "leave one out" in refused(*words, "mails.csv", "--no-labels", "--label-column", "day")
+    assert "--no-labels would do nothing" in refused(*words, "rotten-tomatoes", "--no-labels")
+    code, out, err = unshaken(*words, "mails.csv", "--no-labels")
+    assert code == 0, err
+    assert "2 of 2 answers count as right by the victim's own answers" in " ".join(out.split())

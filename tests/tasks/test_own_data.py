@@ -340,3 +340,16 @@ def test_reading_holds_one_row_at_a_time(tmp_path, ending):
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def test_texts_alone_are_taken_from_any_file(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("premise,hypothesis,label\na,b,\nc,d,yes\n")
+    with pytest.raises(UnshakenError, match="line 2 has no label"):
+        load_examples(file, unlabelled=True)
+    found = load_examples(file, texts_only=True)
+    assert found.texts == [("a", "b"), ("c", "d")]
+    assert set(found.labels) == {-1}
+    assert load_examples(file, text_columns=["label"], texts_only=True, count=1, seed=1).columns == ("label",)
+    with pytest.raises(UnshakenError, match="did you mean 'premise'"):
+        load_examples(file, text_columns=["premis"], texts_only=True)

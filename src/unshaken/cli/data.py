@@ -26,6 +26,7 @@ def load_sets(
     text_columns: list[str] | None = None,
     label_column: str | None = None,
     unlabelled: bool = False,
+    texts_only: bool = False,
 ) -> dict[str, Examples]:
     """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it."""
     from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
@@ -33,7 +34,7 @@ def load_sets(
     names = task_names(tasks)
     if not any(Path(name).is_file() for name in names):
         why = f"{tasks} has its own columns; leave it out"
-        options.refuse(why, text_column=text_columns or None, label_column=label_column)
+        options.refuse(why, text_column=text_columns or None, label_column=label_column, no_labels=texts_only)
     tasks_of_ours = [task for name in names if not Path(name).is_file() and (task := known_task(name)) is not None]
     if all(task.package is not None for task in tasks_of_ours):
         options.refuse(f"{tasks} brings its own rows; leave it out", data=data)
@@ -44,7 +45,7 @@ def load_sets(
         if not is_named and clean and name in TASKS and TASKS[name].clean_task not in {None, *clean}:
             continue
         if Path(name).is_file():
-            columns = _columns(victim.folder, name, text_columns, label_column)
+            columns = _columns(victim.folder, name, text_columns, label_column, texts_only)
             how: dict[str, Any] = {"label_names": victim.label_names or None, "unlabelled": unlabelled, **columns}
             rows = load_examples(name, count=count, seed=seed, **how)
         else:
@@ -95,6 +96,7 @@ def require_rows(
     text_columns: list[str] | None = None,
     label_column: str | None = None,
     unlabelled: bool = False,
+    texts_only: bool = False,
 ) -> None:
     """Tell what is wrong with a file before torch is imported and the model loaded, which takes up to a minute.
 
@@ -111,7 +113,7 @@ def require_rows(
         if folder is None:
             _require_readable(Path(name), [*(text_columns or ()), *filter(None, [label_column])])
         else:
-            columns = _columns(folder, name, text_columns, label_column)
+            columns = _columns(folder, name, text_columns, label_column, texts_only)
             check_examples(name, count=count, seed=seed, unlabelled=unlabelled, **columns)
 
 
@@ -129,7 +131,9 @@ def _require_readable(path: Path, columns: list[str]) -> None:
         pass
 
 
-def _columns(folder: str, path: str, texts: list[str] | None, label: str | None) -> dict[str, Any]:
+def _columns(
+    folder: str, path: str, texts: list[str] | None, label: str | None, texts_only: bool = False
+) -> dict[str, Any]:
     """How to read a file: columns not named are those the model was trained on, where the file has them, or guessed."""
     from unshaken.files import TRAINING_FILE, read_json
     from unshaken.tasks.readers import read
@@ -143,4 +147,6 @@ def _columns(folder: str, path: str, texts: list[str] | None, label: str | None)
             texts = trained
         if not label and isinstance(named, str) and named in first.fields:
             label = named
+    if texts_only:
+        return {"text_columns": texts or None, "texts_only": True}
     return {"text_columns": texts or None, "label_column": label or None}

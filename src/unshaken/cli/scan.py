@@ -50,6 +50,9 @@ def scan(
     count: options.Count = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="The file has none: what the victim answers counts as right.")
+    ] = False,
     request: Annotated[
         str | None, typer.Option(help='JSON for an address: {"text": "$text"} or a list, $texts.')
     ] = None,
@@ -83,10 +86,13 @@ def scan(
         options.refuse("--family leaves out masked-lm; add it", masked_lm=masked_lm)
         if "synonyms" not in chosen:
             options.refuse("it is for synonyms and masked-lm, which --family leaves out", similarity=similarity)
+    if no_labels:
+        options.refuse("--no-labels reads the texts alone; leave one out", label_column=label_column)
     require_tasks(task)
     from unshaken.cli.data import load_sets, require_rows
 
     rows: dict[str, Any] = {"text_columns": text_column, "label_column": label_column, "unlabelled": True}
+    rows["texts_only"] = no_labels
     require_rows(task, model, count, seed, **rows)
     from unshaken.console import Console
     from unshaken.scanning import families

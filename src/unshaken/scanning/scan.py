@@ -220,7 +220,8 @@ class _Scan:
             constraints=(alike(self.similarity),) if self._filters(family) else (),
             query_budget=self.query_budget,
         )
-        results = attack(self.victim, self.examples.with_rows(rows))
+        # Survivors are a part: short ones may have no word to change, which is no mistake.
+        results = attack(self.victim, replace(self.examples.with_rows(rows), is_part=True))
         hits = [row for row in results if row.outcome == "success" and row.adversarial is not None]
         scores = self.victim.log_probabilities([row.adversarial for row in hits if row.adversarial is not None])
         by_id = {row.id: row for row in rows}

@@ -84,6 +84,7 @@ def load_examples(
     count: int | None = None,
     seed: int = 0,
     unlabelled: bool = False,
+    texts_only: bool = False,
 ) -> Examples:
     """One file as it is, to evaluate on: nothing is split off, and one class alone is allowed.
 
@@ -93,6 +94,7 @@ def load_examples(
         count: Draw so many rows while reading, by their ids and `seed`, with memory for these rows alone. The file may
             have any number of rows (a JSON array is read whole all the same).
         unlabelled: Take a file without labels, too; every label is -1 then.
+        texts_only: Take any file for one without labels, whatever other columns it has.
 
     Example:
         >>> load_examples("ten-million-rows.csv", count=1000, label_names=("negative", "positive"))  # doctest: +SKIP
@@ -100,9 +102,12 @@ def load_examples(
     if count is not None and count < 1:
         raise UnshakenError(f"count is {count}; draw at least 1 row, or all with None")
     columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
-    source = {"test": own.file_source(Path(path))}
+    source = own.file_source(Path(path))
+    if texts_only:
+        source = own.texts_alone(source, columns)
+    unlabelled = unlabelled or texts_only
     columns = replace(columns, unlabelled=unlabelled)
-    loaded = own.load_sources(source, columns, name=_stem(path), count=count, seed=seed)
+    loaded = own.load_sources({"test": source}, columns, name=_stem(path), count=count, seed=seed)
     return loaded.unlabelled if unlabelled and loaded.unlabelled is not None else loaded.require("test")
 
 
@@ -114,10 +119,14 @@ def check_examples(
     count: int | None = None,
     seed: int = 0,
     unlabelled: bool = False,
+    texts_only: bool = False,
 ) -> None:
     """Tell what is wrong with a file that `load_examples` is to read, while the names of the classes are not known."""
     columns = own.ColumnNames.of(text_columns, label_column, None, None)
-    own.check_rows(own.file_source(Path(path)), replace(columns, unlabelled=unlabelled), count=count, seed=seed)
+    source = own.file_source(Path(path))
+    if texts_only:
+        source = own.texts_alone(source, columns)
+    own.check_rows(source, replace(columns, unlabelled=unlabelled or texts_only), count=count, seed=seed)
 
 
 def load_blocks(

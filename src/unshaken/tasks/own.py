@@ -149,6 +149,21 @@ def load_sources(
     return data
 
 
+def texts_alone(source: Source, columns: ColumnNames) -> Source:
+    """A source without what might be taken for its labels."""
+    first = next(source.records(), None)
+    if first is None:
+        return source  # which is told of whoever reads it
+    given = columns.texts or _guess_texts(first.fields, source.name)
+    kept = {find_column(first.fields, column, (), source.name) for column in (*given, *filter(None, [columns.id]))}
+
+    def records() -> Iterator[Record]:
+        for record in source.records():
+            yield record._replace(fields={key: value for key, value in record.fields.items() if key in kept})
+
+    return replace(source, records=records)
+
+
 def check_rows(source: Source, columns: ColumnNames, *, count: int | None = None, seed: int = 0) -> None:
     """Refuse what `load_sources` would refuse whatever the classes are called: told before a model that names them."""
     task = describe(source, replace(columns, label_names=("any",)), name=source.name)
