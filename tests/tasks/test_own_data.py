@@ -350,6 +350,10 @@ def test_texts_alone_are_taken_from_any_file(tmp_path):
     found = load_examples(file, texts_only=True)
     assert found.texts == [("a", "b"), ("c", "d")]
     assert set(found.labels) == {-1}
-    assert load_examples(file, text_columns=["label"], texts_only=True, count=1, seed=1).columns == ("label",)
+    (tmp_path / "answers.csv").write_text("target,day\ngood,Monday\nbad,Friday\n")
+    assert load_examples(tmp_path / "answers.csv", text_columns=["target"], texts_only=True).texts == [
+        ("good",),
+        ("bad",),
+    ]
     with pytest.raises(UnshakenError, match="did you mean 'premise'"):
         load_examples(file, text_columns=["premis"], texts_only=True)

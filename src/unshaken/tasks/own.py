@@ -232,7 +232,7 @@ def _label_column(fields: Iterable[str], columns: ColumnNames, texts: tuple[str,
         return find_column(fields, columns.label, (), source)
     lowered = {name.lower(): name for name in fields}
     for name in LABEL_COLUMNS:
-        if name in lowered:
+        if name in lowered and lowered[name] not in texts:
             return lowered[name]
     others = [name for key, name in lowered.items() if name not in texts and key not in ID_COLUMNS]
     if len(others) == 1:  # the rest are texts
