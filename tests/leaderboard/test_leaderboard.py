@@ -25,6 +25,7 @@ from unshaken.cli import app
 from unshaken.defences import ASCC, PTWD, RIFT, SWAP, FreeLB, PlainTeacher, Standard, training_cost
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate
+from unshaken.evaluation.environment import environment, now
 from unshaken.evaluation.statistics import wilson
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Example, Examples
@@ -114,6 +115,32 @@ def test_the_score_is_the_worst_of_what_each_attack_does_alone(
     assert entry.share("worst").estimate == pytest.approx(np.mean(shares))
     assert 0 < entry.share("worst").estimate < entry.share("clean").estimate  # the case is a real one
     assert entry.cost == pytest.approx(SWAP(variants=4).passes().cost, abs=0.01)
+
+
+def test_an_entry_says_what_was_scored_and_how(victims: list[Victim], examples: Examples, tmp_path: Path) -> None:
+    few, begun = examples[:5], now()
+    how: dict[str, Any] = {"suite_name": "mini", "recipe": "so", "recheck": 2, "out": tmp_path}
+    entry = score(victims[:2], few, TRACK, WORD_LIST, name="mine", **how)
+    assert (entry.name, entry.track, entry.suite, entry.recipe) == ("mine", TRACK, "mini", "so")
+    assert (entry.data, entry.ids) == (few.fingerprint, tuple(row.id for row in few))
+    assert entry.substitutions == {"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint}
+    labels = [row.label for row in few]
+    assert entry.majority == max(labels.count(0), labels.count(1)) / 5
+    assert entry.code == environment()["code"]
+    assert begun <= entry.created <= now()
+    told = [(model.weights, model.fingerprint, model.record) for model in entry.models]
+    assert told == [(one.name, one.fingerprint, record(seed)) for seed, one in enumerate(victims[:2])]
+    for model, evaluation in zip(entry.models, Report.load(tmp_path).evaluations, strict=True):
+        flags: dict[str, list[tuple[str, str]]] = {}
+        for flag, verdict, evidence in model.flags:
+            flags.setdefault(flag, []).append((verdict, evidence))
+        ((_, evidence),) = flags["below-majority"]  # of this model alone
+        assert evidence.startswith(f"accuracy {evaluation.clean} against")
+        assert flags["few-seeds"] == [("raised", "2 training seeds")]
+        assert {verdict for verdict, _ in flags["miscalibration"]} != {"unknown"}  # since an attack was repeated
+        assert model.clean == "".join("01"[row.correct] for row in evaluation.predictions)
+    with pytest.raises(UnshakenError, match="no model to score"):
+        score([], few, TRACK, WORD_LIST, name="mine", **how)
 
 
 def test_every_flag_is_told_with_its_verdict(entry: Entry) -> None:
