@@ -17,6 +17,7 @@ from unshaken.readers import load as load_reader
 from unshaken.smoothing import smoothing_of
 from unshaken.substitutions import Dictionary, WordNet
 from unshaken.tasks import load_examples, save_examples
+from unshaken.tasks.leakage import trained_on
 from unshaken.tasks.load import split_seed
 from unshaken.training.fine_tuning import Plan, fine_tune
 from unshaken.training.hardening import _rows
@@ -57,8 +58,9 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     assert (tmp_path / "out" / "report.json").is_file()
 
     # Trained on, it is read for as before, and what it knew it still knows.
+    new = rows(16).with_rows(row.with_texts((f"{row.texts[0]} again",)) for row in rows(16))
     plan = Plan(
-        model=str(found.hardened.folder), out=tmp_path / "on", method="on", train=rows(16), validation=None,
+        model=str(found.hardened.folder), out=tmp_path / "on", method="on", train=new, validation=None,
         arguments=arguments,
     )  # fmt: skip
     further = fine_tune(plan)
@@ -67,6 +69,8 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     assert reader.fingerprint == victim.reader.fingerprint
     assert further.record.details["reader"] == "unicode,leet,spacing,spelling"
     assert further.record.fingerprints == known
+    assert [trained_on(further.folder, part) for part in (rows(16), new, rows(20))] == [16, 16, 16]
+    assert [trained_on(found.hardened.folder, part) for part in (rows(16), new)] == [16, 0]
     assert fine_tune(replace(plan, reader="unicode", out=tmp_path / "other")).record.details["reader"] == "unicode"
     bare = fine_tune(replace(plan, model=str(found.plain.folder), out=tmp_path / "bare"))
     assert load_reader(bare.folder) is None

@@ -67,27 +67,39 @@ def leakage(train: Examples, evaluation: Examples) -> Leakage:
     return leak
 
 
-def save_trained_on(folder: Path | str, train: Examples) -> Path:
-    """Leave hashes of the training texts beside the weights, so that any later evaluation can tell what was seen."""
+def save_trained_on(folder: Path | str, train: Examples, base: Path | str | None = None) -> Path:
+    """Leave hashes of the training texts beside the weights, so that any later evaluation can tell what was seen.
+
+    Args:
+        base: The folder of the model that training began with, whose hashes are kept if it has any.
+    """
     path = Path(folder) / TRAINED_ON_FILE
+    earlier = None if base is None else _known(base)
+    own = _hashes(train)
     with writing(path):
-        path.write_bytes(save({"hashes": np.unique(_hashes(train))}))
+        path.write_bytes(save({"hashes": np.unique(own if earlier is None else np.concatenate([own, earlier]))}))
     return path
 
 
 def trained_on(folder: Path | str, examples: Examples) -> int | None:
     """How many of the examples the model in `folder` was trained on; None if training left no hashes."""
-    path = Path(folder) / TRAINED_ON_FILE
-    if not path.is_file():
+    known = _known(folder)
+    if known is None:
         return None
-    try:
-        known = load_file(path)["hashes"]
-    except (SafetensorError, KeyError) as error:
-        raise UnshakenError(f"{path} is damaged ({error}); remove it, or train again") from error
     reader = load_reader(folder)
     if reader is not None:  # which read the training texts before they were hashed
         examples = reader.examples(examples)
     return int(np.isin(_hashes(examples), known).sum())
+
+
+def _known(folder: Path | str) -> np.ndarray | None:
+    path = Path(folder) / TRAINED_ON_FILE
+    if not path.is_file():
+        return None
+    try:
+        return np.asarray(load_file(path)["hashes"])
+    except (SafetensorError, KeyError) as error:
+        raise UnshakenError(f"{path} is damaged ({error}); remove it, or train again") from error
 
 
 def _hashes(examples: Examples) -> np.ndarray:

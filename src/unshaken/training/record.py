@@ -24,7 +24,7 @@ def leave_record(trainer: Any, folder: Path | str) -> None:
     """Write the record of a `RobustTrainer`, and hashes of its training texts, into a model's folder."""
     record_of(trainer).save(folder)
     if isinstance(trainer.train_dataset, Examples):
-        save_trained_on(folder, trainer.train_dataset)
+        save_trained_on(folder, trainer.train_dataset, getattr(trainer.model.config, "_name_or_path", None) or None)
 
 
 def record_of(trainer: Any) -> TrainingRecord:
