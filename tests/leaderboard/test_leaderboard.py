@@ -380,13 +380,16 @@ def test_the_page_tells_what_was_tried_on_what_is_left(spared: tuple[Entry, Repo
 
 
 def test_marks_are_what_became_of_each_example() -> None:
-    outcomes = {"e0": "success", "e1": "skipped", "e2": "failure", "e3": "error"}
-    rows = [SimpleNamespace(id=f"e{number}", correct=number != 1) for number in range(5)]  # the last was not tried
+    outcomes = {"e0": "success", "e1": "skipped", "e2": "failure", "e3": "error", "e5": "skipped"}
+    rows = [SimpleNamespace(id=f"e{number}", correct=number != 1) for number in range(6)]  # the fifth was not tried
     results = [SimpleNamespace(example_id=key, outcome=outcome) for key, outcome in outcomes.items()]
     runs = [SimpleNamespace(results=results), SimpleNamespace(results=[])]
     evaluation: Any = SimpleNamespace(predictions=rows, attacks=runs)
-    assert clean_marks(evaluation) == "10111"
-    assert held_marks(evaluation, ["pwws", "beam"]) == {"pwws": "001??", "beam": "?0???"}
+    assert clean_marks(evaluation) == "101111"
+    assert held_marks(evaluation, ["pwws", "beam"]) == {
+        "pwws": "001??0",
+        "beam": "?0????",
+    }  # what an attack found wrong
 
 
 def test_suites_are_what_the_page_says_of_them(victims: list[Victim]) -> None:
@@ -845,7 +848,7 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
     flags = [
         [("miscalibration", "raised", "sure"), ("randomness", "clear", "alike"), ("few-seeds", "unknown", "of two")],
         [("miscalibration", "raised", "sure"), ("flat", "unknown", "not run")],
-        [("below-majority", "raised", "low")],
+        [("below-majority", "raised", "low"), ("transfer", "unknown", "none"), ("budget", "unknown", "one")],
     ]
     told: dict[str, Any] = {"majority": 0.625, "code": {"version": "1.2", "digest": "abc"}, "created": "2026-01-02"}
     told["substitutions"] = {"name": "mine", "fingerprint": "0123456789"}
@@ -873,19 +876,24 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
     worst = [first.share("worst"), last.share("worst", [("last-0", "e0")]), few.share("worst")]
     assert [each.estimate for each in worst] == pytest.approx([2 / 8, 2 / 24, 1])
     assert [cells for cells, _ in found.values()] == [
-        ["1 (tied)", str(worst[0]), clean[0], "2.3", "3", "below-majority miscalibration 2 unknown", "0"],
+        ["1 (tied)", str(worst[0]), clean[0], "2.3", "3", "below-majority miscalibration 4 unknown", "0"],
         ["1 (tied)", str(worst[1]), clean[1], f"{passes:.1f}", "3", "none", "1"],
         ["not ranked", str(worst[2]), clean[2], "not told", "1", "none", "0"],
     ]
     assert "--worst: 25.0%; --clean: 87.5%" in page
-    assert 'title="few-seeds, flat">2 unknown' in page
+    assert 'title="budget, few-seeds, flat, transfer">4 unknown' in page
     assert list(found["first"][1].items()) == list(
         {
             "pwws": str(first.share("pwws")),
             "genetic": "on the examples left: of 12 tried in all models 9 held",
             "exhaustive": "on the examples left: of 6 tried in all models 3 had no wording that flips them",
-            **{"below-majority": "raised: low", "few-seeds": "unknown: of two", "flat": "unknown: not run"},
-            **{"miscalibration": "raised: sure", "randomness": "clear: alike"},
+            **{
+                "below-majority": "raised: low",
+                "budget": "unknown: one",
+                "few-seeds": "unknown: of two",
+                "flat": "unknown: not run",
+            },
+            **{"miscalibration": "raised: sure", "randomness": "clear: alike", "transfer": "unknown: none"},
             **{"weights": "first-0, first-1, first-2", "recipe": "so", "scored by": "unshaken 1.2 abc, 2026-01-02"},
         }.items()
     )
