@@ -129,7 +129,8 @@ class Unseen(Substitutions):
 
     Args:
         source: Where candidates come from, such as `EmbeddingNeighbours` or `MaskedLM`.
-        known: The sets whose swaps are left out, all their candidates.
+        known: The sets whose swaps are left out, all their candidates in the text at hand. A set that reads the context
+            (WordNet, for participles) may know a pair of words in another text; a smoothed vocabulary knows it in all.
         limit: The most candidates for one word, after that; all if None.
 
     Example:
