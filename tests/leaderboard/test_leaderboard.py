@@ -339,7 +339,7 @@ def test_both_kinds_of_entries_stand_and_lies_of_both_kinds_are_refused(
     spared: tuple[Entry, Report], whole: list[Scored], victims: list[Victim], more: Examples
 ) -> None:
     entry = replace(spared[0], models=spared[0].models[:1])
-    earlier = replace(entry, models=(whole[0],), left=())
+    earlier = replace(entry, models=(replace(whole[0], flags=entry.models[0].flags),), left=())
     for honest in (entry, earlier):
         assert verify(honest, victims, more, WORD_LIST, public=victims, count=len(more)).refused == ()
     for honest, mark in ((entry, "?"), (earlier, "?"), (entry, "1")):
@@ -621,7 +621,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
     """By id, the marks that a check of `made` entries measures, in place of attacks: "clean" and each attack's."""
     marks: dict[str, dict[str, str]] = {}
     board = sys.modules["unshaken.leaderboard.verify"]
-    found = lambda _, part, *__, **___: SimpleNamespace(evaluations=[[row.id for row in part]])  # noqa: E731
+    found = lambda _, part, *__, **___: SimpleNamespace(evaluations=[[row.id for row in part]], checks=())  # noqa: E731
+    monkeypatch.setattr(board.TrainingRecord, "load", lambda _: record(0, "x"))
     monkeypatch.setattr(board, "evaluate", found)
     monkeypatch.setattr(board, "clean_marks", lambda ids: "".join(marks["clean"][key] for key in ids))
     rest = lambda ids, _: {name: "".join(own[key] for key in ids) for name, own in marks.items() if name != "clean"}  # noqa: E731
@@ -636,7 +637,8 @@ def claimed(clean: str, **held: str) -> tuple[Entry, list[Any], Examples]:
     model = replace(entry.models[0], clean=clean, held=held)
     words = {"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint}
     entry = replace(entry, models=(model,), data=examples.fingerprint, substitutions=words)
-    return entry, [SimpleNamespace(fingerprint=model.fingerprint)], examples
+    entry = replace(entry, majority=1.0)
+    return entry, [SimpleNamespace(fingerprint=model.fingerprint, folder="x-0")], examples
 
 
 def by_id(marks: str) -> dict[str, str]:
@@ -653,7 +655,8 @@ def test_a_claim_is_refused_exactly_outside_wilsons_interval(measured: dict[str,
         for claims in range(total + 1):
             told = verify(*claimed("1" * total, pwws="0" * (total - claims) + "1" * claims), WORD_LIST).refused
             stands = low - 1e-6 <= claims / total <= high + 1e-6
-            assert len(told) == (0 if stands else 2), (kept, claims)  # of the attack, and of all attacks
+            shares = [line for line in told if "examples and keeps" in line]
+            assert len(shares) == (0 if stands else 2), (kept, claims)  # of the attack, and of all attacks
     assert told == ()  # all held, all claimed
 
 
@@ -661,8 +664,10 @@ def test_what_was_not_tried_is_no_claim_of_an_attack_and_one_of_the_worst_case(
     measured: dict[str, dict[str, str]],
 ) -> None:
     measured |= {"clean": by_id("1" * 12), "pwws": by_id("0" * 11 + "1")}
-    (told,) = verify(*claimed("1" * 12, pwws="?" * 11 + "1"), WORD_LIST).refused
-    assert told == "x-0: under all attacks it claims 100.0% of 12 examples and keeps 8.3% [1.5%, 35.4%]"
+    assert verify(*claimed("1" * 12, pwws="?" * 11 + "1"), WORD_LIST).refused == (
+        "x-0: under all attacks it claims 100.0% of 12 examples and keeps 8.3% [1.5%, 35.4%]",
+        "in all models 11 examples that it claims to hold are broken, and 0 the other way",
+    )
     measured |= {"clean": by_id("1" * 12), "pwws": by_id("?" * 12)}
     assert verify(*claimed("1" * 12, pwws="1" * 12), WORD_LIST).stands  # nothing was measured
     measured |= {"clean": by_id("1" * 12), "pwws": by_id("1" * 12), "beam": by_id("1" * 12)}
@@ -696,6 +701,45 @@ def test_a_false_claim_is_refused(entry: Entry, victims: list[Victim], examples:
     held = {name: "0" + marks[1:] for name, marks in model.held.items()}
     other = replace(entry, models=(replace(model, clean=flipped, held=held), *entry.models[1:]))
     assert any("clean answers are not" in line for line in verify(other, victims, examples, WORD_LIST, count=9).refused)
+
+
+@pytest.mark.parametrize(("fallen", "other", "refused"), [(6, 0, False), (7, 0, True), (8, 1, False)])
+def test_marks_that_differ_one_way_are_refused_inside_the_interval(
+    measured: dict[str, dict[str, str]], fallen: int, other: int, refused: bool
+) -> None:
+    """The intervals of 60 examples are 25 points wide; a coin falls 7 of 7 times one way less than once in 100."""
+    same = 60 - fallen - other
+    marks = "1" * (same // 2) + "0" * (same - same // 2)
+    measured |= {"clean": by_id("1" * 60), "pwws": by_id(marks + "0" * fallen + "1" * other)}
+    told = verify(*claimed("1" * 60, pwws=marks + "1" * fallen + "0" * other), WORD_LIST, count=60).refused
+    line = f"in all models {fallen} examples that it claims to hold are broken, and {other} the other way"
+    assert told == ((line,) if refused else ())
+    back = verify(*claimed("1" * 60, pwws=marks + "0" * fallen + "1" * other), WORD_LIST, count=60)
+    assert back.stands  # as measured
+
+
+def test_an_entry_that_was_edited_is_refused(
+    entry: Entry, victims: list[Victim], examples: Examples, tmp_path: Path
+) -> None:
+    first, *rest = entry.models
+    unseen = replace(entry, track=replace(TRACK, threat="unseen"))
+    forgot = replace(first, record=replace(first.record, substitutions=()))
+    silent = replace(first, flags=tuple(flag for flag in first.flags if flag[0] != "same-substitutions"))
+    glossed = replace(first, flags=tuple((flag, "clear", "") for flag, _, _ in first.flags))
+    untold = f"{first.weights}: the flag same-substitutions is raised, which the entry does not tell"
+    for edited, message in (
+        (unseen, f"{first.weights}: training used dictionary itself; it stands in the track 'known' only"),
+        (replace(entry, models=(forgot, *rest)), f"{first.weights}: the entry's record of its training is not the one"),
+        (replace(entry, models=(silent, *rest)), untold),
+        (replace(entry, models=(glossed, *rest)), untold),
+        (replace(entry, cost=1.0), "its record of training does not cost 1.0 passes"),
+        (replace(entry, majority=0.01), "the majority baseline is"),
+    ):
+        assert (
+            read_entry(submit(edited, tmp_path / f"board{len(list(tmp_path.iterdir()))}")) == edited
+        )  # no other sees it
+        told = verify(edited, victims, examples, WORD_LIST, count=2).refused
+        assert any(line.startswith(message) for line in told), (message, told)
 
 
 def test_another_model_other_examples_and_another_set_are_refused(

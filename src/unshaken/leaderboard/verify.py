@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.statistics import wilson
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
+from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import Entry, Scored, worst_of
 from unshaken.leaderboard.score import clean_marks, held_marks
 from unshaken.leaderboard.tracks import Suite, suite
@@ -17,6 +21,17 @@ from unshaken.substitutions import Substitutions
 from unshaken.victims.base import Victim
 
 WORST = "all attacks"
+BY_CHANCE = 0.01  # how often claims that are true are refused because marks differ one way
+# What some of the examples raise, all of them raise; other flags are about shares, which a part may have otherwise.
+OF_THE_MODEL = {
+    "inference-loop",
+    "randomness",
+    "vote",
+    "batch-dependence",
+    "trained-on",
+    "same-substitutions",
+    "knows-this-source",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,30 +65,71 @@ def verify(
 
     A claim is refused if a model is another one than was scored, if a clean answer differs from what was claimed, or
     if the claimed share of examples that hold, under one attack or in the worst case, lies outside the 95% interval of
-    what was measured. What the entry tried on all examples is tried on all, and the rest on what is left.
+    what was measured. An interval of 50 examples is wide, but they are the same examples: it is refused as well if
+    those whose mark differs, over all models, fell with the attacker more often than a fair coin would have it. What
+    the record beside the weights says of sets, seed and cost has to be what the entry says and to fit its track, and
+    flags that come out raised have to be told. What the entry tried on all examples is tried on all, and the rest on
+    what is left.
     """
     by_fingerprint = {victim.fingerprint: victim for victim in victims}
     entry.require_examples(examples)
     entry.require_substitutions(substitutions)
     places = np.sort(np.random.default_rng(seed).permutation(len(entry.ids))[:count])
     part = examples.part(entry.ids[place] for place in places)
-    refused = []
+    refused, differing = [], []
+    if not math.isclose(entry.majority, examples.majority_baseline):
+        refused.append(f"the majority baseline is {examples.majority_baseline:.1%}, not {entry.majority:.1%}")
+    cost = cost_of(entry.models[0].record)
+    if entry.cost is not None and (cost is None or not math.isclose(entry.cost, cost, rel_tol=0.01)):
+        refused.append(f"its record of training does not cost {entry.cost:.1f} passes")
     for model in entry.models:
         victim = by_fingerprint.get(model.fingerprint)
         if victim is None:
             refused.append(f"{model.weights}: no model with the fingerprint {model.fingerprint[:12]} was given")
             continue
-        refused += _checked(entry, model, victim, part, places, suite(entry.suite, substitutions, public))
+        refused += _misrecorded(entry, model, victim, substitutions)
+        told, differs = _checked(entry, model, victim, part, places, suite(entry.suite, substitutions, public))
+        refused += told
+        differing += differs
+    refused += _one_sided(differing)
     return Verdict(refused=tuple(refused), checked=f"{len(entry.models)} models, {len(places)} examples each")
+
+
+def _misrecorded(entry: Entry, model: Scored, victim: Victim, substitutions: Substitutions) -> Iterator[str]:
+    """Where the record beside the weights is not the entry's: by that, a model stands in its track at its cost."""
+    try:
+        beside = entry.track.require_fit(TrainingRecord.load(victim.folder), substitutions)
+    except UnshakenError as error:
+        yield f"{model.weights}: {error}"
+        return
+    one, other = (
+        (own.method, own.seed, own.base_model, own.task, own.used, cost_of(own)) for own in (model.record, beside)
+    )
+    if one != other:
+        yield f"{model.weights}: the entry's record of its training is not the one beside the weights"
+
+
+def _one_sided(differing: Sequence[bool]) -> list[str]:
+    """Whether the examples whose mark differs were mostly claimed to hold; rounding errs both ways."""
+    total, fallen = len(differing), sum(differing)
+    chance = sum(math.comb(total, number) for number in range(fallen, total + 1)) / 2**total
+    if chance >= BY_CHANCE:
+        return []
+    return [f"in all models {fallen} examples that it claims to hold are broken, and {total - fallen} the other way"]
 
 
 def _checked(
     entry: Entry, model: Scored, victim: Victim, part: Examples, places: np.ndarray, attacks: Suite
-) -> list[str]:
+) -> tuple[list[str], list[bool]]:
+    """What is refused, and of each example whose worst case differs whether it was claimed to hold."""
     first = {name: attack for name, attack in attacks.named.items() if name not in entry.left}
     last = {name: attack for name, attack in attacks.named.items() if name in entry.left}
-    again = evaluate(victim, part, list(first.values()), then=list(last.values())).evaluations[0]
-    refused = []
+    report = evaluate(victim, part, list(first.values()), then=list(last.values()))
+    again, refused, differing = report.evaluations[0], [], []
+    told = {flag for flag, verdict, _ in model.flags if verdict == "raised"}
+    for flag in dict.fromkeys(check.flag for check in report.checks if check.verdict == "raised"):
+        if flag in OF_THE_MODEL - told:
+            refused.append(f"{model.weights}: the flag {flag} is raised, which the entry does not tell")
     clean, claimed = clean_marks(again), "".join(model.clean[place] for place in places)
     wrong = [entry.ids[place] for place, one, other in zip(places, clean, claimed, strict=True) if one != other]
     if wrong:
@@ -87,6 +143,8 @@ def _checked(
         if name == WORST:  # where a claim is left out of the score, and so no way out
             own = [mark.replace("?", "1") for mark in own]
         pairs = [(one == "1", other == "1") for one, other in zip(marks, own, strict=True) if "?" not in (one, other)]
+        if name == WORST:
+            differing = [other for one, other in pairs if one != other]
         if not pairs:
             continue
         measured, share = sum(one for one, _ in pairs), sum(other for _, other in pairs) / len(pairs)
@@ -96,4 +154,4 @@ def _checked(
                 f"{model.weights}: under {name} it claims {share:.1%} of {len(pairs)} examples and keeps "
                 f"{interval.estimate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
             )
-    return refused
+    return refused, differing
