@@ -25,7 +25,7 @@ import results
 from defence_table import differences as trial_differences
 from defence_table import table as trial_table
 from unshaken.evaluation.statistics import over_seeds_and_examples, wilson
-from unshaken.leaderboard import Entry, rank, read_entries
+from unshaken.leaderboard import Entry, Scored, rank, read_entries
 from unshaken.leaderboard.cost import cost_of
 
 HERE = Path(__file__).resolve().parent
@@ -348,6 +348,7 @@ def smoothing_cost() -> str:
     return grid(["device, texts of at most as many tokens", "words", "tokenizer loads in", *timed], rows)
 
 
+VERDICTS = ("raised", "unknown", "clear")  # the gravest first
 DETECTION = "unshaken detect MODEL --task sst2 --attack genetic:population=60,generations=40"
 
 
@@ -503,13 +504,38 @@ def passes(entry: Entry) -> str:
     return "not told" if cost is None else f"{cost:.1f}"
 
 
+def verdicts(model: Scored) -> dict[str, str]:
+    """Of each flag the gravest of its checks, of which there is one per attack."""
+    found: dict[str, str] = {}
+    for flag, verdict, _ in model.flags:
+        found[flag] = min(found.get(flag, "clear"), verdict, key=VERDICTS.index)
+    return found
+
+
+def flags() -> str:
+    """What the checks found in the models of our board, flag by flag."""
+    by_flag: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    entries = [one.entry for ranking in rank(read_entries(HERE / "board")).values() for one in ranking]
+    for name, model in [(entry.name, model) for entry in entries for model in entry.models]:
+        for flag, verdict in verdicts(model).items():
+            by_flag[flag].append((verdict, name))
+    rows = []
+    for flag, found in by_flag.items():
+        counts = Counter(verdict for verdict, _ in found)
+        where = Counter(name for verdict, name in found if verdict == "raised")
+        named = ", ".join(f"{name} ({count})" for name, count in sorted(where.items())) or "none"
+        rows.append([f"`{flag}`", *(str(counts[verdict]) for verdict in VERDICTS), named])
+    return grid(["flag", *VERDICTS, "raised in, and in how many models"], rows)
+
+
 def raised(entry: Entry) -> str:
-    counts = Counter(flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "raised")
+    counts = Counter(flag for model in entry.models for flag, verdict in verdicts(model).items() if verdict == "raised")
     return ", ".join(f"{flag} ({count})" for flag, count in sorted(counts.items())) or "none"
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "board": board,
+    "results-flags": flags,
     "peak-memory": peak_memory,
     "readers-speed": readers_speed,
     "descent-watched": descent_watched,

@@ -348,6 +348,33 @@ def check_board(place: Place, lines: Sequence[str], checkout: Checkout, _: str) 
         check_ranking(here, table, entries)
 
 
+def flags_with(model: dict[str, Any], verdict: str) -> set[str]:
+    return {flag for flag, own, _ in model["flags"] if own == verdict}
+
+
+def check_flags(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
+    """In how many models of the board each flag is raised, or else unknown, or else clear."""
+    paths = sorted((checkout.root / "experiments" / "board").glob("*.json"))
+    entries = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    models = [(entry["name"], model) for entry in entries for model in entry["models"]]
+    heading, *rows = grid(only_table(lines))
+    check_heading(place, heading, ["flag", "raised", "unknown", "clear", "raised in, and in how many models"])
+    shown, wanted = {row[0] for row in rows}, {f"`{flag}`" for _, model in models for flag, *_ in model["flags"]}
+    if shown != wanted:
+        place.fail("all", "flag", sorted(shown), sorted(wanted))
+        return
+    for flag, *cells in rows:
+        own = [(name, model) for name, model in models if any(f"`{one}`" == flag for one, *_ in model["flags"])]
+        raised = [name for name, model in own if flag.strip("`") in flags_with(model, "raised")]
+        unknown = [name for name, model in own if flag.strip("`") in flags_with(model, "unknown")]
+        both = sum(flag.strip("`") in flags_with(model, "raised") & flags_with(model, "unknown") for _, model in own)
+        doubtful = len(unknown) - both
+        named = ", ".join(f"{name} ({raised.count(name)})" for name in sorted(set(raised))) or "none"
+        computed = [str(len(raised)), str(doubtful), str(len(own) - len(raised) - doubtful), named]
+        for column, cell, value in zip(heading[1:], cells, computed, strict=True):
+            place.cell(flag, column, cell, value)
+
+
 def check_peaks(place: Place, lines: Sequence[str], checkout: Checkout, _: str) -> None:
     """The least and the most memory that ASCC and RIFT took, per commit that trained both."""
     peaks: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -398,7 +425,7 @@ def check_ranking(place: Place, lines: Sequence[str], entries: Sequence[dict[str
     for row, entry in zip(rows, ordered, strict=True):
         rank = places.get(entry["name"])
         clean = share_of([{n: marks_of({"held": model["clean"]}, None) for n, model in enumerate(entry["models"])}])
-        flags = Counter(flag for model in entry["models"] for flag, verdict, _ in model["flags"] if verdict == "raised")
+        flags = Counter(flag for model in entry["models"] for flag in flags_with(model, "raised"))
         computed = [
             "not ranked" if rank is None else f"{rank} (tied)" if ranks.count(rank) > 1 else str(rank),
             entry["name"],
