@@ -30,12 +30,22 @@ def duration(seconds: float) -> str:
 
     Example:
         >>> duration(42), duration(150), duration(9000)
-        ('42.0 s', '2 min', '2 h 30 min')
+        ('42 s', '2 min', '2 h 30 min')
     """
     if seconds < 120:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """How many of something there are.
+
+    Example:
+        >>> counted(1, "example"), counted(2000, "example")
+        ('1 example', '2,000 examples')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def in_words(value: Any) -> str:

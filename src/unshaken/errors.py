@@ -7,6 +7,10 @@ class UnshakenError(ValueError):
     """Bad input. The command line prints its one line and exits with 2; a traceback means a fault of ours."""
 
 
+class NoEffectError(UnshakenError):
+    """An attack that may change no word of what it is given."""
+
+
 class IncompatibleModelError(UnshakenError):
     """A model that cannot be connected or defended as asked, with each reason and its cure."""
 

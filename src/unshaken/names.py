@@ -83,6 +83,14 @@ def _load(kind: str, point: importlib.metadata.EntryPoint) -> Any:
         raise UnshakenError(f"{kind} {point.name!r} of {package} ({point.value}) cannot be loaded: {error}") from error
 
 
+def track_parts(text: str) -> tuple[str, str, str]:
+    """Encoder, threat and task of a leaderboard's track. Here, because a slip is told before the board is imported."""
+    encoder, threat, task = (*text.split("/", 2), "", "")[:3]  # a task may be a file in a folder
+    if not (encoder and threat and task):
+        raise UnshakenError(f"track {text!r}; it must be ENCODER/THREAT/TASK, such as minilm/known/sst2")
+    return encoder, threat, task
+
+
 def split_specs(kind: str, text: str) -> list[str]:
     """The specifications of several of a kind.
 

@@ -684,7 +684,7 @@ def test_the_claims_of_the_chosen_examples_are_checked(measured: dict[str, dict[
     found = set()
     for seed in range(6):
         verdict = verify(*claimed(truth, pwws=truth), WORD_LIST, count=10, seed=seed)
-        assert (verdict.stands, verdict.checked) == (True, "1 models, 10 examples each")
+        assert (verdict.stands, verdict.checked) == (True, "1 model, 10 examples each")
         told = verify(*claimed(other, pwws=other), WORD_LIST, count=10, seed=seed).refused
         is_chosen = lie in np.random.default_rng(seed).permutation(30)[:10]
         assert told == ((f"x-0: 1 clean answers are not as claimed, such as 'e{lie}'",) if is_chosen else ())
@@ -745,7 +745,11 @@ def test_an_entry_that_was_edited_is_refused(
 def test_another_model_other_examples_and_another_set_are_refused(
     entry: Entry, victims: list[Victim], examples: Examples
 ) -> None:
-    assert any("no model with the fingerprint" in line for line in verify(entry, [], examples, WORD_LIST).refused)
+    told = verify(entry, [], examples, WORD_LIST)
+    assert all("no model with the fingerprint" in line for line in told.refused)
+    assert (len(told.refused), told.checked) == (3, "nothing was attacked")
+    told = verify(entry, victims[1:2], examples, WORD_LIST, count=4)
+    assert (len(told.refused), told.checked) == (2, "1 of 3 models, 4 examples each")
     with pytest.raises(UnshakenError, match="other examples"):
         verify(entry, victims, examples[:3], WORD_LIST)
     with pytest.raises(UnshakenError, match="another set"):
@@ -891,9 +895,16 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
     held = {"pwws": "11110000", "genetic": "1101???0", "exhaustive": "10?????0"}
     flags = [
         [("miscalibration", "raised", "sure"), ("randomness", "clear", "alike"), ("few-seeds", "unknown", "of two")],
-        [("miscalibration", "raised", "sure"), ("flat", "unknown", "not run")],
-        [("below-majority", "raised", "low"), ("transfer", "unknown", "none"), ("budget", "unknown", "one")],
+        [("miscalibration", "raised", "sure"), ("flat", "unknown", "not run"), ("randomness", "clear", "alike")],
+        [
+            ("below-majority", "raised", "low"),
+            ("randomness", "clear", "alike"),
+            ("transfer", "unknown", "none"),
+            ("budget", "unknown", "one"),
+        ],
     ]
+    for own in flags[:2]:
+        own.append(("below-majority", "clear", "high"))
     told: dict[str, Any] = {"majority": 0.625, "code": {"version": "1.2", "digest": "abc"}, "created": "2026-01-02"}
     told["substitutions"] = {"name": "mine", "fingerprint": "0123456789"}
     one, last, few = (
@@ -907,7 +918,9 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
     last = replace(last, **told)
     few = replace(few, models=(replace(few.models[0], record=replace(record(0), method="few", details={})),), **told)
     entries = {submit(each, tmp_path): each for each in (few, last, first)}
-    append_break(next(path for path, each in entries.items() if each is last), {"model": "last-0", "example": "e0"})
+    broken = next(path for path, each in entries.items() if each is last)
+    for example in ("e0", "e7"):  # the suite had broken the second, too
+        append_break(broken, {"model": "last-0", "example": example})
     page = build(entries, tmp_path / "board.html").read_text()
     text = " ".join(re.sub("<[^<>]*>", "", page).split())
     assert "3 entries." in text
@@ -919,9 +932,10 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
     clean, passes = [str(each.share("clean")) for each in (first, last, few)], training_cost(SWAP(variants=4))
     worst = [first.share("worst"), last.share("worst", [("last-0", "e0")]), few.share("worst")]
     assert [each.estimate for each in worst] == pytest.approx([2 / 8, 2 / 24, 1])
+    others = "1 of 2 on record: the others did not count as held"
     assert [cells for cells, _ in found.values()] == [
         ["1 (tied)", str(worst[0]), clean[0], "2.3", "3", "below-majority miscalibration 4 unknown", "0"],
-        ["1 (tied)", str(worst[1]), clean[1], f"{passes:.1f}", "3", "none", "1"],
+        ["1 (tied)", str(worst[1]), clean[1], f"{passes:.1f}", "3", "none", others],
         ["not ranked", str(worst[2]), clean[2], "not told", "1", "none", "0"],
     ]
     assert "--worst: 25.0%; --clean: 87.5%" in page
@@ -932,13 +946,16 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
             "genetic": "on the examples left: of 12 tried in all models 9 held",
             "exhaustive": "on the examples left: of 6 tried in all models 3 had no wording that flips them",
             **{
-                "below-majority": "raised: low",
-                "budget": "unknown: one",
-                "few-seeds": "unknown: of two",
-                "flat": "unknown: not run",
+                "below-majority (seed 0, 1)": "clear: high",
+                "below-majority (seed 2)": "raised: low",
+                "budget (seed 2)": "unknown: one",
+                "few-seeds (seed 0)": "unknown: of two",
+                "flat (seed 1)": "unknown: not run",
             },
-            **{"miscalibration": "raised: sure", "randomness": "clear: alike", "transfer": "unknown: none"},
-            **{"weights": "first-0, first-1, first-2", "recipe": "so", "scored by": "unshaken 1.2 abc, 2026-01-02"},
+            **{"miscalibration (seed 0, 1)": "raised: sure", "randomness": "clear: alike"},
+            "transfer (seed 2)": "unknown: none",
+            "weights": "first-0 (seed 0), first-1 (seed 1), first-2 (seed 2)",
+            **{"recipe": "so", "scored by": "unshaken 1.2 abc, 2026-01-02"},
         }.items()
     )
 

@@ -204,6 +204,11 @@ def test_a_model_that_fails_on_the_way_is_told_of() -> None:
     assert "the wire was cut" in last["message"]
 
 
+def test_a_text_without_synonyms_is_told_of_with_what_the_page_offers() -> None:
+    with pytest.raises(UnshakenError, match="no other word for any of these; write more, or take another"):
+        watch(naive(), "the", "pwws", lambda _: None)
+
+
 # --------------------------------------------------------------------------------------------------- in a browser
 
 

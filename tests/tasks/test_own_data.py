@@ -355,5 +355,9 @@ def test_texts_alone_are_taken_from_any_file(tmp_path):
         ("good",),
         ("bad",),
     ]
+    (tmp_path / "called.csv").write_text("label\ngood\nbad\n")  # no class, although labels mostly have that name
+    for names in (None, ("negative", "positive")):
+        found = load_examples(tmp_path / "called.csv", text_columns=["label"], label_names=names, texts_only=True)
+        assert (found.texts, set(found.labels)) == ([("good",), ("bad",)], {-1})
     with pytest.raises(UnshakenError, match="did you mean 'premise'"):
         load_examples(file, text_columns=["premis"], texts_only=True)

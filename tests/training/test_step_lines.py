@@ -17,5 +17,5 @@ def test_ten_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: p
         lines(done, 100)
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 10
-    assert said[4].endswith("step 50 of 100, about 100.0 s left")
+    assert said[4].endswith("step 50 of 100, about 100 s left")
     assert said[-1].endswith("step 100 of 100")

@@ -9,7 +9,7 @@ from unshaken.attacks.constraints import restrict
 from unshaken.attacks.constraints.base import open_positions
 from unshaken.attacks.questions import Searcher
 from unshaken.attacks.space import Space
-from unshaken.errors import UnshakenError
+from unshaken.errors import NoEffectError
 from unshaken.examples import Example
 from unshaken.substitutions.words import Words, match_case, segment, visible_positions
 from unshaken.truncation import as_read
@@ -44,7 +44,7 @@ class Spaces:
         self._ready = {space.example.id: space for space in spaces}
         if any(space.word_count for space in spaces) and not any(map(len, spaces)):
             where = f"the first {len(spaces)} examples" if len(spaces) > 1 else "this text"
-            raise UnshakenError(
+            raise NoEffectError(
                 f"the substitutions {self.attack.substitutions.name!r} under these constraints change no word of "
                 f"{where}; use another set, or fewer constraints or frozen columns"
             )

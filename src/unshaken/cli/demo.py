@@ -49,6 +49,7 @@ def demo(
 
     Four hardened models stand against the plain one on the same reviews. Nothing is downloaded.
     """
+    _make_room(out)
     import transformers
 
     from unshaken import Victim
@@ -58,7 +59,6 @@ def demo(
     from unshaken.training.fine_tuning import MINILM
 
     transformers.logging.disable_progress_bar()
-    _make_room(out)
     console, start = Console(), time.perf_counter()
 
     def say(what: str) -> None:

@@ -11,7 +11,7 @@ from unshaken.cli import options
 from unshaken.cli.known import named, require_known, require_tasks
 from unshaken.cli.usage import Command
 from unshaken.errors import UnshakenError
-from unshaken.names import nearest
+from unshaken.names import nearest, track_parts
 
 if TYPE_CHECKING:
     from unshaken.examples import Examples
@@ -57,13 +57,13 @@ def score(
     """
     options.require_models(*models, *(public or ()))
     _require_transfers(suite, public)
-    _, threat, task = (*track.split("/", 2), "", "")[:3]  # `Track` refuses what has fewer parts
+    _, threat, task = track_parts(track)
     require_known("threat", threat)
     if not Path(task).is_file():
         require_tasks(task)
     options.require_room(out / "runs", resume=resume)
     words = _substitutions(substitutions)
-    rows = _rows(task, data) if task else None
+    rows = _rows(task, data)
     from unshaken.console import Console
     from unshaken.files import write_json
     from unshaken.leaderboard import Track, score
@@ -96,8 +96,11 @@ def score(
 
 
 @leaderboard.command(cls=Command)
-def submit(entry: File, board: Annotated[Path, typer.Argument(help="Folder of the board's entries.")]) -> None:
+def submit(
+    entry: File, board: Annotated[Path, typer.Argument(file_okay=False, help="Folder of the board's entries.")]
+) -> None:
     """Add a scored entry to a board. Entries are never written over."""
+    _require_entries(entry)
     from unshaken.console import Console
     from unshaken.leaderboard import read_entry, submit
 
@@ -120,6 +123,7 @@ def verify(
     Refused, with exit code 1, are claims outside the interval of what comes out.
     """
     options.require_models(*(model or ()), *(public or ()))
+    _require_entries(entry)
     words = _substitutions(substitutions)
     from unshaken.console import Console
     from unshaken.leaderboard import read_entry, verify
@@ -158,6 +162,7 @@ def break_entry(
     One forward pass tells whether it does.
     """
     options.require_models(model)
+    _require_entries(entry)
     words = _substitutions(substitutions)
     from dataclasses import asdict
 
@@ -188,15 +193,27 @@ def build(
     out: Annotated[Path, typer.Option(dir_okay=False, help="The page.")] = Path("out/leaderboard.html"),
 ) -> None:
     """Write the board as one static page."""
+    files = sorted(board.glob("*.json"))
+    if not files:
+        raise UnshakenError(f"{board} has no entries; `unshaken leaderboard submit ENTRY {board}` adds one")
+    _require_entries(*files)
     from unshaken.console import Console
     from unshaken.leaderboard import read_entries
     from unshaken.leaderboard.page import build
 
     entries = read_entries(board)
-    if not entries:
-        raise UnshakenError(f"{board} has no entries; `unshaken leaderboard submit ENTRY {board}` adds one")
     counted = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
     Console().print(f"Page: {build(entries, out)} ({counted})", markup=False, soft_wrap=True)
+
+
+def _require_entries(*files: Path) -> None:
+    """Tell what is no entry before the board, and torch with it, is imported."""
+    from unshaken.files import read_json
+
+    for file in files:
+        values = read_json(file)
+        if not isinstance(values, dict) or not values.keys() >= {"track", "models"}:
+            raise UnshakenError(f"{file} is no entry of a leaderboard; `unshaken leaderboard score` writes one")
 
 
 def _victims(names: list[str], device: str | None) -> list[Victim]:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from unshaken.cli import options
+from unshaken.cli.known import names_in
+from unshaken.errors import UnshakenError
 
 
 def report(
@@ -24,6 +26,9 @@ def report(
     """
     options.require_runs(runs)
     options.require_other_file(out, *(run / "report.json" if run.is_dir() else run for run in runs))
+    known = (".json", *names_in("unshaken.evaluation.report:WRITERS"))
+    if out.suffix not in known:
+        raise UnshakenError(f"cannot write a report as {out.suffix or out.name!r}; known: {', '.join(known)}")
     from unshaken.console import Console
     from unshaken.evaluation import Report, merge
     from unshaken.reports.figures import report_figures, save_figure

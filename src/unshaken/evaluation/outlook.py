@@ -13,7 +13,7 @@ from unshaken.attacks import PWWS, Beam, Genetic, SearchAttack, TextFooler
 from unshaken.attacks.base import Attack
 from unshaken.attacks.shard_files import Merged
 from unshaken.certificates import Certificate
-from unshaken.display import duration
+from unshaken.display import counted, duration
 from unshaken.evaluation.one_run import results_file
 from unshaken.evaluation.probes import variants
 from unshaken.examples import Examples
@@ -75,7 +75,7 @@ def outlook(
         "without certificates" if certify else "",
     ]
     names = ", ".join(attack.name for attack, _ in asked)
-    where = ", ".join(filter(None, (f"{names} on {len(examples):,} examples of {examples.name}", *also)))
+    where = ", ".join(filter(None, (f"{names} on {counted(len(examples), 'example')} of {examples.name}", *also)))
     line = f"{where}: at most about {total:,.0f} questions"
     texts = [row.texts for row in few]
     try:
@@ -88,7 +88,8 @@ def outlook(
 def certificates_outlook(victim: Victim, examples: Examples, certificates: Sequence[Certificate]) -> str:
     """How long certificates take at most: equal draws of a text are asked once."""
     total = len(examples) * sum(own.guesses + own.samples for own in certificates)
-    line = f"{', '.join(own.name for own in certificates)} on {len(examples):,} examples: at most {total:,} questions"
+    names = ", ".join(own.name for own in certificates)
+    line = f"{names} on {counted(len(examples), 'example')}: at most {total:,} questions"
     try:
         rate = _rate(victim, [row.texts for row in examples.sample(min(GLANCE, len(examples)))])
     except Exception:  # the run meets what is wrong with a text too, and tells it

@@ -61,13 +61,27 @@ def _row(one: Ranked) -> dict[str, Any]:
         "raised": raised,
         "unknown": unknown,
         "breaks": one.breaks,
+        "on_record": one.on_record,
         "attacks": {name: _under(entry, name) for name in entry.models[0].held},
-        "evidence": sorted({tuple(flag) for model in entry.models for flag in model.flags}),
-        "weights": [model.weights for model in entry.models],
+        "evidence": _evidence(entry),
+        "weights": [f"{model.weights} (seed {model.record.seed})" for model in entry.models],
         "recipe": entry.recipe,
         "code": " ".join(entry.code.values()),
         "created": entry.created,
     }
+
+
+def _evidence(entry: Entry) -> list[tuple[str, str, str]]:
+    """Each flag with its verdict and evidence, once, and the seeds of those models that it is about if not of all."""
+    seeds: dict[tuple[str, ...], list[int]] = {}
+    for model in entry.models:
+        for told in dict.fromkeys(map(tuple, model.flags)):
+            seeds.setdefault(told, []).append(model.record.seed)
+    found = []
+    for (flag, verdict, evidence), own in sorted(seeds.items()):
+        which = "" if len(own) == len(entry.models) else f" (seed {', '.join(map(str, sorted(own)))})"
+        found.append((f"{flag}{which}", verdict, evidence))
+    return found
 
 
 def _under(entry: Entry, name: str) -> str:

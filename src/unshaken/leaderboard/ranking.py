@@ -21,7 +21,8 @@ class Ranked:
     Attributes:
         rank: None with fewer than three seeds.
         tied: Whether others share the rank because the paired difference may be none.
-        breaks: Examples that third parties broke and the suite had not.
+        breaks: Examples that third parties broke and the suite had not, in all models.
+        on_record: Examples that third parties broke, whatever the suite had done to them.
     """
 
     entry: Entry
@@ -30,6 +31,7 @@ class Ranked:
     clean: Interval
     worst: Interval
     breaks: int
+    on_record: int
 
 
 def rank(entries: Mapping[Path, Entry]) -> dict[tuple[str, ...], list[Ranked]]:
@@ -63,6 +65,7 @@ def _rank(group: Sequence[tuple[Entry, list[tuple[str, str]]]]) -> list[Ranked]:
             clean=entry.share("clean"),
             worst=entry.share("worst", broken),
             breaks=int(((entry.marks("worst") != 0) & (entry.marks("worst", broken) == 0)).sum()),
+            on_record=len(broken),
         )
         for (entry, broken), place in zip(ordered, places, strict=True)
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from unshaken.attacks import PWWS, Attack, Beam, Exhaustive, Genetic, HullAttack, Transfer
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
-from unshaken.names import nearest
+from unshaken.names import nearest, track_parts
 from unshaken.substitutions import Substitutions
 from unshaken.victims.base import Victim
 
@@ -42,10 +42,8 @@ class Track:
 
     @classmethod
     def parse(cls, text: str) -> Track:
-        parts = text.split("/", 2)  # a task may be a file in a folder
-        if len(parts) != 3 or not all(parts):
-            raise UnshakenError(f"track {text!r}; it must be ENCODER/THREAT/TASK, such as minilm/known/sst2")
-        return cls(encoder=parts[0], threat=parts[1], task=parts[2])
+        encoder, threat, task = track_parts(text)
+        return cls(encoder=encoder, threat=threat, task=task)
 
     def __str__(self) -> str:
         return f"{self.encoder}/{self.threat}/{self.task}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unshaken.display import counted
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
 from unshaken.evaluation.statistics import wilson
@@ -40,7 +41,7 @@ class Verdict:
 
     Attributes:
         refused: Each claim that does not hold, in words; empty if the entry stands.
-        checked: Models and examples that were run again.
+        checked: Models and examples that were run again; models that were not given were not.
     """
 
     refused: tuple[str, ...]
@@ -76,7 +77,7 @@ def verify(
     entry.require_substitutions(substitutions)
     places = np.sort(np.random.default_rng(seed).permutation(len(entry.ids))[:count])
     part = examples.part(entry.ids[place] for place in places)
-    refused, differing = [], []
+    refused, differing, run = [], [], 0
     if not math.isclose(entry.majority, examples.majority_baseline):
         refused.append(f"the majority baseline is {examples.majority_baseline:.1%}, not {entry.majority:.1%}")
     cost = cost_of(entry.models[0].record)
@@ -87,12 +88,15 @@ def verify(
         if victim is None:
             refused.append(f"{model.weights}: no model with the fingerprint {model.fingerprint[:12]} was given")
             continue
+        run += 1
         refused += _misrecorded(entry, model, victim, substitutions)
         told, differs = _checked(entry, model, victim, part, places, suite(entry.suite, substitutions, public))
         refused += told
         differing += differs
     refused += _one_sided(differing)
-    return Verdict(refused=tuple(refused), checked=f"{len(entry.models)} models, {len(places)} examples each")
+    models = counted(run, "model") if run == len(entry.models) else f"{run} of {counted(len(entry.models), 'model')}"
+    checked = f"{models}, {counted(len(places), 'example')} each" if run else "nothing was attacked"
+    return Verdict(refused=tuple(refused), checked=checked)
 
 
 def _misrecorded(entry: Entry, model: Scored, victim: Victim, substitutions: Substitutions) -> Iterator[str]:

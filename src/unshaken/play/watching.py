@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.attacks import Attack, find_attack
-from unshaken.errors import UnshakenError
+from unshaken.errors import NoEffectError, UnshakenError
 from unshaken.examples import Examples
 from unshaken.substitutions.words import Words, segment
 from unshaken.victims.base import Texts, Victim
@@ -98,7 +98,10 @@ def watch(victim: Victim, text: str, attack: Attack | str, tell: Tell) -> None:
     watched = Watched(victim, text, label, tell)
     tell({**step("start", watched, text, first), "labels": list(victim.label_names), "label": label})
     example = Examples.from_lists([text], [label])
-    (result,) = find_attack(attack)(watched, example)
+    try:
+        (result,) = find_attack(attack)(watched, example)
+    except NoEffectError as error:  # whose cures are options that the page does not have
+        raise UnshakenError("this attack knows no other word for any of these; write more, or take another") from error
     if result.outcome == "error":  # the engine keeps what went wrong with one example; whoever watches wants to know
         raise UnshakenError(f"the attack ended early: {result.error}")
     last = result.adversarial[0] if result.adversarial else text

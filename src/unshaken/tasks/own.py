@@ -240,7 +240,7 @@ def _label_column(fields: Iterable[str], columns: ColumnNames, texts: tuple[str,
     present = ", ".join(map(repr, lowered.values()))
     if not others:
         if columns.unlabelled:
-            return LABEL_COLUMNS[0]  # which is not there
+            return next(name for name in LABEL_COLUMNS if name not in lowered)  # which is not there
         raise UnshakenError(f"{source}: no column has the labels; columns: {present}; add one called 'label'")
     raise UnshakenError(
         f"{source}: cannot tell which column is the label; columns: {present}; name it with --label-column, in Python "
