@@ -409,6 +409,31 @@ def test_a_tokenised_data_set_works_as_with_the_stock_trainer(tmp_path, tokenize
     assert trainer.state.global_step == 2
 
 
+@pytest.mark.parametrize(
+    ("outputs", "labels", "kind", "message"),
+    [
+        (3, [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], None, "several labels at once cannot be trained here"),
+        (3, [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], "multi_label_classification", "several labels at once"),
+        (3, [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], "regression", None),
+        (1, [0, 0], None, "one class teaches nothing"),
+    ],
+)
+def test_labels_are_what_the_model_takes_them_for(tmp_path, tokenizer, outputs, labels, kind, message):
+    """Stock models take float labels for several classes at once, under a loss of their own."""
+    model = network(num_labels=outputs)
+    model.config.problem_type = kind
+    encoded = tokenizer(["good film", "bad film"], return_tensors="pt")
+    rows = [{**{key: value[row] for key, value in encoded.items()}, "labels": labels[row]} for row in range(2)]
+    trainer = RobustTrainer(model, arguments(tmp_path), processing_class=tokenizer, train_dataset=rows)
+    if message is not None:
+        with pytest.raises(UnshakenError, match=message):
+            trainer.train()
+        return
+    own = model(**encoded, labels=torch.tensor(labels)).loss.item()
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(own, rel=1e-4)
+
+
 def test_a_defence_keeps_its_own_parameters_in_the_checkpoint(tmp_path, tokenizer):
     class Learned(Defence):
         def setup(self, model: nn.Module, *, num_labels: int, tokenizer=None) -> None:

@@ -39,3 +39,18 @@ def check_labels(labels: Sequence[int | float], num_labels: int, name: str) -> N
                 f"{name} has the label {label!r}, but the model has {num_labels} labels (0 to {num_labels - 1}): "
                 "load the model with num_labels set to the number of classes"
             )
+
+
+def check_kind(labels: torch.Tensor, config: Any) -> None:
+    """Refuse labels that the model's own loss would take for something else than classes or targets."""
+    if labels.is_floating_point() and config.num_labels > 1 and config.problem_type != "regression":
+        raise UnshakenError(
+            f"the labels are numbers with fractions and the model has {config.num_labels} classes: several labels at "
+            "once cannot be trained here; give each row one class as a whole number, or set "
+            "config.problem_type='regression' if they are targets"
+        )
+    if not labels.is_floating_point() and config.num_labels == 1:
+        raise UnshakenError(
+            "the model has one output and the labels are whole numbers: one class teaches nothing; load it with "
+            "num_labels set to the number of classes, or make the labels floats if they are targets"
+        )

@@ -33,7 +33,7 @@ from unshaken.processes import Shard
 from unshaken.readers import Readers
 from unshaken.smoothing import settled_on_save
 from unshaken.training.arguments import RobustTrainingArguments
-from unshaken.training.collator import TextCollator
+from unshaken.training.collator import TextCollator, check_kind
 from unshaken.training.nested_state import load_tensors
 from unshaken.training.nonfinite import FiniteGuard, SolveWatch
 from unshaken.training.record import leave_record
@@ -143,6 +143,7 @@ class RobustTrainer(SafeTrainer):
     ) -> Any:
         inputs = dict(inputs)
         examples, labels = inputs.pop("examples", None), inputs.pop("labels")
+        check_kind(labels, self.model.config)
         step = Step(
             model=model,
             inputs=inputs,
