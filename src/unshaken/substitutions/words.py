@@ -95,7 +95,7 @@ class Words(Sequence[str]):
         return Words(self.text[first:last], tuple((begin - first, end - first) for begin, end in spans))
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=4096)  # a few cohorts: a review of 230 words takes 27 kB
 def segment(text: str) -> Words:
     """Find the words of a text.
 
