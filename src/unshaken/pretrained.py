@@ -248,6 +248,10 @@ def locate(name: str | Path) -> str:
     Raises:
         UnshakenError: Where the name can only be a path and no model is there, with the nearest one that is.
     """
+    if str(name).startswith(("http://", "https://")) or str(name).endswith(".onnx"):
+        raise UnshakenError(
+            f"{name} is no folder and no hub name; `unshaken scan` and `unshaken play` take it, and so does Victim.of"
+        )
     path = Path(name).expanduser()
     if (path / CONFIG).is_file():
         return str(path)

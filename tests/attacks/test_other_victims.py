@@ -180,6 +180,26 @@ def test_onnx_files_that_are_none(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(UnshakenError, match="not a model onnxruntime can run"):
         Victim.from_onnx(tmp_path / "text.onnx", tokenizer=make_tokenizer(exported))
 
+    with pytest.raises(UnshakenError, match="has 3 classes"):
+        Victim.from_onnx(exported / "model.onnx", label_names=("no", "yes"))
+    shutil.copy(exported / "model.onnx", tmp_path)
+    with pytest.raises(UnshakenError, match=r"no tokenizer beside it; put its files there, such as tokenizer\.json"):
+        Victim.from_onnx(tmp_path / "model.onnx")
+
+
+def test_probabilities_of_an_onnx_file_are_not_squeezed_again(exported: Path, tmp_path: Path) -> None:
+    """A file with the softmax inside answers as the one without."""
+    import onnx
+
+    folder = Path(shutil.copytree(exported, tmp_path / "inside"))
+    model = onnx.load(exported / "model.onnx")
+    (output,) = model.graph.output
+    model.graph.node.append(onnx.helper.make_node("Softmax", [output.name], ["probabilities"], axis=-1))
+    output.name = "probabilities"
+    onnx.save(model, folder / "model.onnx")
+    logits, inside = (Victim.of(home / "model.onnx") for home in (exported, folder))
+    np.testing.assert_allclose(inside.log_probabilities(ROWS), logits.log_probabilities(ROWS), atol=1e-5)
+
 
 # ----------------------------------------------------------------------------------------------------- HTTP
 
@@ -264,6 +284,35 @@ def test_failures_are_tried_again_and_refusals_are_not(service: str) -> None:
         Victim.from_http(f"{service}/secret", label_names=NAMES).log_probabilities(ROWS)
     allowed = Victim.from_http(f"{service}/secret", label_names=NAMES, headers={"Authorization": "Bearer key"})
     assert allowed.log_probabilities(ROWS).shape == (len(ROWS), 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (["pos", "neg"], r"answered 'pos'; it must give 2 probabilities for every text"),
+        ([[0.1, 0.9], [0.2, 0.3, 0.5]], r"answered '\[0.2, 0.3, 0.5\]'; it must give 2 probabilities"),
+        ([{"neg": None, "pos": 0.4}] * 2, "it must give 2 probabilities"),
+        (None, "it must give 2 probabilities"),
+        ([[0.1, 0.9]], r"returned shape \(1, 2\) for 2 texts"),
+    ],
+)
+def test_what_no_probabilities_can_be_made_of_is_told(answer: Any, message: str) -> None:
+    victim = Victim.from_callable(lambda _: answer, label_names=("neg", "pos"))
+    with pytest.raises(UnshakenError, match=message):
+        victim.log_probabilities([("one",), ("two",)])
+
+
+def test_long_waits_for_a_service_are_told(
+    service: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(http_victims, "sleep", waited.append)
+    monkeypatch.setattr(http_victims, "FIRST_WAIT", 0.5)
+    Service.failures = [500] * 4
+    Victim.from_http(f"{service}/many", label_names=NAMES).log_probabilities(ROWS)
+    assert waited == [0.5, 1.0, 2.0, 4.0]
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition("; ")[2] for line in told] == ["asked again in 2.0 s", "asked again in 4.0 s"]
 
 
 def test_answers_are_kept_in_a_file_and_asked_once(service: str, tmp_path: Path) -> None:

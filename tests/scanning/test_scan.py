@@ -19,6 +19,7 @@ from unshaken.errors import UnshakenError
 from unshaken.reports import TrainingRecord
 from unshaken.scanning import Detector, ScanResult, families, scan
 from unshaken.scanning.formats import cells, page
+from unshaken.victims.http import HttpVictim
 
 BAD = ["free money now", "win free money today", "money for free", "free prizes and money"]
 FINE = ["see you at lunch", "the meeting moved to noon", "thanks for the report"]
@@ -356,6 +357,51 @@ def test_what_only_a_folder_can_be_loaded_with(refused, tmp_path, monkeypatch, w
     for target in ("guard.onnx", "http://127.0.0.1:9/spam"):
         line = refused("play", target, "--device", "cpu", "--dtype", "bfloat16", "--no-browser")
         assert f"--device, --dtype is for a folder or hub name, and does nothing to {target}" in line
+
+
+def test_what_is_loaded_otherwise_is_for_scan_and_play(refused, tmp_path, monkeypatch, write_rows) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", ("text", "label"), ("free", "spam"))
+    (tmp_path / "guard.onnx").touch()
+    for command in ("attack", "evaluate", "certify", "detect"):
+        for target in ("guard.onnx", "http://127.0.0.1:9/spam"):
+            line = refused(command, target, "mails.csv")
+            assert f"{target} is no folder and no hub name; `unshaken scan` and `unshaken play` take it" in line
+
+
+def test_a_service_is_asked_as_it_is_now(tmp_path, monkeypatch, unshaken, write_rows) -> None:
+    """A second scan of the folder takes nothing from the first, since the service may be another by then."""
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", ("text", "label"), ("free money", "spam"), ("see you", "ham"))
+    scores: dict[str, float] = {}
+
+    def send(self: HttpVictim, body: bytes) -> Any:
+        wanted = [scores.get(text.split()[0], 0.1) for text in json.loads(body)["inputs"]]
+        return [[1 - one, one] for one in wanted]
+
+    monkeypatch.setattr(HttpVictim, "_send", send)
+    words = ["scan", "http://127.0.0.1:9/spam", "mails.csv", "--labels", "ham,spam", "--family", "leetspeak"]
+    for score, said in ((0.9, "2 of 2 texts"), (0.2, "1 of 2 texts")):
+        scores["free"] = score
+        code, out, err = unshaken(*words, "--search", 0, "--out", "found")
+        assert code == 0, err
+        assert said in " ".join(out.split())
+        assert "when asked again" not in err
+        assert not (tmp_path / "found" / "answers.jsonl").exists()
+    swapped = [*words[:4], "spam,ham", *words[5:]]
+    scores["free"] = 0.9
+    assert "Are the victim's classes named in their order?" in " ".join(unshaken(*swapped)[1].split())
+
+
+def test_a_victim_that_answers_at_random_is_told(tmp_path, monkeypatch, unshaken, write_rows) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "mails.csv", ("text", "label"), ("free money", "spam"), ("see you", "ham"))
+    (tmp_path / "guard_at_random.py").write_text(
+        "import random\ndef guard(texts):\n    return [[1 - p, p] for p in (random.random() for _ in texts)]\n"
+    )
+    words = ["scan", "--victim", "guard_at_random:guard", "mails.csv", "--labels", "ham,spam", "--family", "leetspeak"]
+    _, _, err = unshaken(*words, "--search", 0)
+    assert "of 2 texts otherwise when asked again" in err
 
 
 def test_a_victim_that_is_a_path(tmp_path, monkeypatch, unshaken, tiny, write_rows) -> None:

@@ -182,12 +182,12 @@ def require_other_file(out: Path, *read: Path) -> None:
         raise UnshakenError(f"{out} is what is read, and would be lost; name another file with --out")
 
 
-def require_models(*names: str) -> None:
-    """The same for models that are neither files nor addresses: a folder, or what the hub has."""
+def require_models(*names: str, others: bool = False) -> None:
+    """The same for models: a folder, or what the hub has, and with `others` an .onnx file or an address."""
     from unshaken.pretrained import locate
 
     for name in names:
-        if name.startswith(("http://", "https://")):
+        if others and name.startswith(("http://", "https://")):
             continue
         if Path(name).suffix.lower() in DATA_ENDINGS and not Path(name).is_dir():
             raise UnshakenError(f"{name} is a file of data where the model goes; the model comes first, then the data")
@@ -195,7 +195,7 @@ def require_models(*names: str) -> None:
             raise UnshakenError(
                 f"{name} is an encoder that answers nothing yet; fine-tune it first: unshaken train DATA --model {name}"
             )
-        if not name.endswith(".onnx"):
+        if not (others and name.endswith(".onnx")):
             locate(name)
         elif not Path(name).is_file():
             raise UnshakenError(f"no such file: {name}")

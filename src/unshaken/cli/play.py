@@ -23,7 +23,7 @@ def play(
 
     Opens a local page: type a sentence, choose an attack, watch the words change. Nothing leaves this machine.
     """
-    options.require_models(*models)
+    options.require_models(*models, others=True)
     if twice := [name for number, name in enumerate(models) if name in models[:number]]:
         raise UnshakenError(f"{twice[0]} is named twice; name it once, or another model to compare it with")
     for name in models:

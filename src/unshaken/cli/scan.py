@@ -12,7 +12,10 @@ from unshaken.cli.known import named, require_tasks
 from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
+    from unshaken.examples import Examples
     from unshaken.victims.base import Victim
+
+ASKED_AGAIN = 16  # texts, to see whether a victim answers at random
 
 
 def scan(
@@ -72,7 +75,7 @@ def scan(
     """
     model, task = _model_and_data(words, victim)
     options.require_files(task)
-    options.require_models(*filter(None, (model,)))
+    options.require_models(*filter(None, (model,)), others=True)
     loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length}
     loading["trust_remote_code"] = trust_remote_code
     options.require_loaded_here(model or f"--victim {victim}", **loading)
@@ -113,6 +116,7 @@ def scan(
         target = _with_classes(Victim.of(model, **loading), names)
     console = Console()
     sets = load_sets(task, data, target, count, seed, **rows)
+    _tell_randomness(target, next(iter(sets.values())))
     if reader is not None:
         target = with_reader(target, reader)
     if chosen is None and masked_lm is None:
@@ -138,10 +142,27 @@ def scan(
         console.print(result)
         console.print(f"Report: {folder / 'scan.html'}", markup=False, soft_wrap=True)
         failed += [] if fail_under is None else [item.name for item in result.failures(fail_under)]
+    if is_address:  # they were kept for a scan that is killed; the next one asks the service as it is then
+        (out / "answers.jsonl").unlink(missing_ok=True)
     if failed:
         named = ", ".join(dict.fromkeys(failed))
         console.print(f"Below {fail_under:g}% of the right answers (--fail-under): {named}.", markup=False)
         raise typer.Exit(1)
+
+
+def _tell_randomness(victim: Victim, examples: Examples) -> None:
+    """Of a victim that answers otherwise when it is asked again, a scan counts what chance makes of it."""
+    import numpy as np
+
+    from unshaken.display import note
+
+    some = examples.texts[:ASKED_AGAIN]
+    once, again = (np.exp(victim.ask_again(some, number)) for number in (0, 1))
+    if differing := int((np.abs(once - again).max(-1) > 0.01).sum()):
+        note(
+            f"{victim.name} answered {differing} of {len(some)} texts otherwise when asked again, so that what is "
+            "counted is partly chance; in Python, scan(Averaged(victim)) takes means"
+        )
 
 
 def _model_and_data(words: list[str], victim: str | None) -> tuple[str | None, str]:

@@ -124,7 +124,8 @@ class ScanResult:
             which = "texts are answered rightly" if self.protect is None else f"{self.protect} texts are caught"
             start = f"{self.right} of {self.relevant} {which} as they are"
         if not self.right:
-            return f"{start}: there is nothing that an edit could break."
+            hint = " Are the victim's classes named in their order?" if self.data != OWN_ANSWERS else ""
+            return f"{start}: there is nothing that an edit could break.{hint}"
         worst, start = self.worst, f"{start}."
         return f"{start} Under the worst edits, {worst.name} ({worst.title}), {worst.kept_share:.0%} of them still are."
 

@@ -19,8 +19,18 @@ def as_probabilities(answers: Any, label_names: Sequence[str], num_labels: int, 
     """
     if isinstance(answers, np.ndarray):
         return _two_columns(answers.astype(np.float64), num_labels)
-    rows = [_row(answer, label_names, num_labels, name) for answer in answers]
-    return _two_columns(np.asarray(rows, np.float64), num_labels)
+    rows: list[Any] = []
+    try:
+        rows += [_row(answer, label_names, num_labels, name) for answer in answers]
+        return _two_columns(np.asarray(rows, np.float64), num_labels)
+    except UnshakenError:
+        raise
+    except (TypeError, ValueError) as error:  # names without scores, or rows of several lengths
+        odd = next((row for row in rows if np.shape(row) not in ((), (num_labels,)) or isinstance(row, str)), answers)
+        raise UnshakenError(
+            f"{name} answered {str(odd)[:200]!r}; it must give {num_labels} probabilities for every text, or each "
+            "class with its score"
+        ) from error
 
 
 def _two_columns(values: np.ndarray, num_labels: int) -> np.ndarray:
@@ -42,7 +52,7 @@ def _row(answer: Any, label_names: Sequence[str], num_labels: int, name: str) ->
 def _in_order(scores: Mapping[str, Any], label_names: Sequence[str], num_labels: int, name: str) -> list[float]:
     if not label_names:
         raise UnshakenError(
-            f"{name} answers with names ({', '.join(map(str, scores))}); give label_names in their order"
+            f"{name} answers with names ({', '.join(map(str, scores))}); give label_names (--labels) in their order"
         )
     for label in scores:
         if label not in label_names:
@@ -66,11 +76,11 @@ def probe_classes(answers: Any, name: str) -> tuple[int, tuple[str, ...]]:
     first = answers[0] if len(answers) else None
     if isinstance(first, Mapping):
         if "label" in first and "score" in first:
-            raise UnshakenError(f"{name} answers with one class ({first['label']!r}); give label_names, all of them")
+            raise UnshakenError(f"{name} answers with one class ({first['label']!r}); give label_names (--labels), all")
         return len(first), tuple(map(str, first))
     if isinstance(first, Sequence) and first and all(isinstance(item, Mapping) for item in first):
         names = sorted(str(item.get("label")) for item in first)  # the order of an answer is that of its scores
         return len(names), tuple(names)
     if isinstance(first, Sequence | np.ndarray) and len(first) > 1:
         return len(first), ()
-    raise UnshakenError(f"{name} answered {first!r}; it does not say how many classes there are: give num_labels")
+    raise UnshakenError(f"{name} answered {first!r}, which tells no number of classes; give label_names (--labels)")

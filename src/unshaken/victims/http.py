@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from unshaken.display import duration, note
 from unshaken.errors import UnshakenError
 from unshaken.files import parse_checked, with_check
 from unshaken.schema import decode
@@ -22,6 +23,7 @@ from unshaken.victims.base import Texts, Victim, checked, log_of, require_classe
 
 AGAIN = {408, 425, 429, 500, 502, 503, 504}  # worth another try
 FIRST_WAIT = 0.5  # seconds before the second try; doubled before each further one
+LONG_WAIT = 2.0  # seconds from which on a wait is told
 
 
 class HttpVictim(Victim):
@@ -91,8 +93,10 @@ class HttpVictim(Victim):
         body = _filled(self.request, {"$text": plain[0], "$texts": plain})
         found = _at(self._send(json.dumps(body).encode()), self.answer, self.name)
         answers = [found] if self.one_at_a_time else found
-        if not isinstance(answers, list) or len(answers) != len(texts):
-            raise UnshakenError(f"{self.name} gave no list of {len(texts)} answers; name the place with answer='a.b'")
+        if not isinstance(answers, list):
+            raise UnshakenError(f"{self.name} gave no list of answers; name the place with answer='a.b' (--answer)")
+        if len(answers) != len(texts):
+            raise UnshakenError(f"{self.name} gave {len(answers)} answers to {len(texts)} texts; it must give one each")
         if self.one_at_a_time and isinstance(found, list) and len(found) == 1 and isinstance(found[0], list):
             answers = found  # a list of one, as if there were several
         for row, answer in zip(texts, answers, strict=True):
@@ -123,7 +127,10 @@ class HttpVictim(Victim):
             except ValueError as error:
                 raise UnshakenError(f"{self.name} did not answer with JSON ({error})") from error
             if attempt < self.retries:
-                sleep(float(wait) if wait.isdecimal() else FIRST_WAIT * 2**attempt)
+                seconds = float(wait) if wait.isdecimal() else FIRST_WAIT * 2**attempt
+                if seconds >= LONG_WAIT:
+                    note(f"{self.name}: {reason}; asked again in {duration(seconds)}")
+                sleep(seconds)
         asked = json.dumps(self.request)
         raise UnshakenError(
             f"{self.name} did not answer after {self.retries + 1} tries: {reason}; it was sent {asked}, which request "

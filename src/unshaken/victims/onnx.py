@@ -17,15 +17,17 @@ from unshaken.names import optional
 from unshaken.pretrained import load as load_pretrained
 from unshaken.readers import load as load_reader
 from unshaken.truncation import tokenised
-from unshaken.victims.base import Texts, Victim, log_softmax, require_classes
+from unshaken.victims.base import Texts, Victim, log_of, log_softmax, require_classes
 
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 LONGEST = 512  # tokens, where neither the tokenizer nor the caller says
 
 
 class OnnxVictim(Victim):
     """A sequence classifier in one .onnx file, with a Hugging Face tokenizer beside it, and its reader if it has one.
 
-    Inputs are taken by their usual names (input_ids, attention_mask, token_type_ids); the first output is the logits.
+    Inputs are taken by their usual names (input_ids, attention_mask, token_type_ids); the first output is the logits,
+    or probabilities if they come out as such.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class OnnxVictim(Victim):
             self.session = onnxruntime.InferenceSession(str(self.path), providers=list(providers))
         except Exception as error:  # onnxruntime has a dozen kinds, all of which say what is wrong with the file
             raise UnshakenError(f"{path}: not a model onnxruntime can run ({str(error).splitlines()[0]})") from error
+        if tokenizer is None and not any((self.path.parent / file).is_file() for file in TOKENIZER_FILES):
+            raise UnshakenError(f"{path} has no tokenizer beside it; put its files there, such as {TOKENIZER_FILES[0]}")
         if tokenizer is None or isinstance(tokenizer, str | Path):
             tokenizer = load_pretrained("AutoTokenizer", tokenizer or self.path.parent)
         self.tokenizer = tokenizer
@@ -59,9 +63,14 @@ class OnnxVictim(Victim):
         unknown = set(self.inputs) - set(self._encode([("a",)]))
         if unknown:
             raise UnshakenError(f"{path} wants the input {min(unknown)!r}, which its tokenizer does not make")
-        self.num_labels = int(self._logits([("a",)]).shape[-1])
+        probes = np.concatenate([self._logits([(text,)]) for text in ("a", "another text")])
+        self.num_labels = int(probes.shape[-1])
         require_classes(self.num_labels, self.name)
+        if label_names and len(label_names) != self.num_labels:
+            raise UnshakenError(f"{len(label_names)} class names, and {self.name} has {self.num_labels} classes")
         self.label_names = tuple(label_names) or _names_beside(self.path, self.num_labels)
+        # A softmax inside the file: another one after it would bring all probabilities together.
+        self.has_softmax = bool((probes >= 0).all() and np.allclose(probes.sum(-1), 1, atol=1e-3))
 
     @property
     def fingerprint(self) -> str:
@@ -81,7 +90,7 @@ class OnnxVictim(Victim):
         for start in range(0, len(order), self.batch_size):
             batch = order[start : start + self.batch_size]
             logits[batch] = self._logits([texts[index] for index in batch])
-        return log_softmax(logits)
+        return log_of(logits, len(texts), self) if self.has_softmax else log_softmax(logits)
 
     def _encode(self, texts: Sequence[Texts]) -> dict[str, np.ndarray]:
         encoded = tokenised(self.tokenizer, texts, self.max_length, self.reader, padding=True, return_tensors="np")
