@@ -462,6 +462,10 @@ def test_claims_that_contradict_themselves_are_refused() -> None:
     other = made("y", ["11", "10"]).models[1]
     with pytest.raises(UnshakenError, match="several methods"):
         replace(made("x", ["11"]), models=(*made("x", ["11"]).models, other))
+    first, second = made("x", ["11", "10"]).models
+    stronger = replace(second, record=replace(second.record, base_model="larger"))
+    with pytest.raises(UnshakenError, match="several ways under one name"):
+        replace(made("x", ["11"]), models=(first, stronger))
 
 
 def test_what_a_bounded_attack_passes_over_is_known_by_the_others() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from report_parts import made_evaluation, run
+from report_parts import NEW, made_evaluation, run
 from rich.console import Console
 
 from unshaken.errors import UnshakenError
@@ -334,3 +335,40 @@ def test_the_headline_is_about_what_was_attacked() -> None:
     """As `harden` reports: first clean answers on all rows, then attacks on some."""
     clean, attacked = made_evaluation(total=9, data="held out"), made_evaluation(run("xxoo-"), total=5, wrong=(4,))
     assert headline(Report(evaluations=(clean, attacked))).startswith("Of 5 texts of made, model-0 answers 80.0%")
+
+
+def test_only_trainings_of_one_kind_under_equal_attacks_are_seeds_of_a_method() -> None:
+    """A mean over anything else looks like one and is none."""
+    zero, one = (made_evaluation(run("xxxxxxxxxo"), model="swap", seed=seed) for seed in (0, 1))
+    assert [item.accuracy.values for item in merge([Report(evaluations=(zero, one))]).spreads] == [(1, 1), (0.1, 0.1)]
+    weaker = replace(one, attacks=(run("oooooooooo", query_budget=3),))
+    assert [item.condition for item in Report(evaluations=(zero, weaker)).spreads] == ["clean"]
+    again = replace(zero, model=replace(zero.model, name="again", fingerprint="f" * 64))
+    assert Report(evaluations=(zero, again)).spreads == ()  # one seed
+    assert [item.accuracy.values for item in Report(evaluations=(zero, again, one)).spreads] == [(1, 1), (0.1, 0.1)]
+
+    def trained(**changes: Any) -> Evaluation:
+        assert one.model.training is not None
+        return replace(one, model=replace(one.model, training=replace(one.model.training, **changes)))
+
+    for other in (
+        trained(base_model="roberta-large"),
+        trained(task="imdb"),
+        trained(substitutions=(NEW,)),
+        *(trained(details={key: {"an": "option"}}) for key in ("connection", "smoothing", "reader", "defence")),
+        trained(details={"arguments": {"learning_rate": 1e-3}}),
+    ):
+        report = Report(evaluations=(zero, other))
+        assert report.spreads == ()
+        methods = [item.model.method for item in report.evaluations]
+        assert len(set(methods)) == 2
+        assert all(re.fullmatch(r"swap \[[0-9a-f]{6}\]", name) for name in methods)
+        assert [check.evidence for check in report.checks if check.flag == "few-seeds"] == ["1 training seed"] * 2
+        kept = Report.from_json(report.to_json())
+        assert kept.evaluations == report.evaluations
+        (own,) = Report(evaluations=kept.evaluations[:1]).evaluations  # alone it has its name back
+        assert own.model.method == "swap"
+    same = trained(details={"defence": [{"seed": 5}], "seconds": 3.0, "training_data": "x", "smoothing": {"words": 7}})
+    first = replace(zero, model=replace(zero.model, training=replace(same.model.training, seed=0)))  # type: ignore[arg-type]
+    details = {"defence": [{"seed": 1}], "seconds": 4.0, "training_data": "y", "smoothing": {"words": 8}}
+    assert len(Report(evaluations=(first, trained(details=details))).spreads) == 2

@@ -186,7 +186,7 @@ class SeedSpread:
 
 
 def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:
-    """The spread of each method that was evaluated with two or more training seeds."""
+    """The spread of each method with two or more training seeds: each seed once, all under equal attacks."""
     return tuple(
         SeedSpread(
             method=group[0].model.method,
@@ -198,8 +198,15 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:
         for methods in by_method(evaluations)
         for group in methods
         for condition in dict.fromkeys(name for item in group for name in item.conditions)
-        if len(having := [item for item in group if _is_known(item, condition)]) > 1
+        if len(having := _alike(group, condition)) > 1
     )
+
+
+def _alike(group: Sequence[Evaluation], condition: str) -> list[Evaluation]:
+    """One evaluation a seed, of those that met the condition as the first of them did."""
+    seeds = {item.model.seed: item for item in reversed(group) if _is_known(item, condition)}
+    having = [item for item in group if seeds.get(item.model.seed) is item]
+    return [item for item in having if _same_condition(having[0], item, condition)]
 
 
 def mean_interval(table: Any) -> Interval:

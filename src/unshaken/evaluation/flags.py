@@ -118,9 +118,7 @@ def _below_majority(evaluation: Evaluation, subject: str) -> Check:
 def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:
     seeds: dict[tuple[str, str], set[Any]] = {}
     for evaluation in evaluations:
-        training = evaluation.model.training
-        seed = evaluation.model.fingerprint if training is None else training.seed
-        seeds.setdefault((evaluation.model.method, evaluation.data.name), set()).add(seed)
+        seeds.setdefault((evaluation.model.method, evaluation.data.name), set()).add(evaluation.model.seed)
     for (method, data), trained in seeds.items():
         subject, evidence = f"{method} on {data}", f"{len(trained)} training seed{'s' if len(trained) > 1 else ''}"
         settle = f"train with {ENOUGH_SEEDS} seeds and merge their results with unshaken report"

@@ -13,6 +13,7 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import Comparison, SeedSpread, compare, over_seeds
 from unshaken.evaluation.flags import Check, check_all
 from unshaken.evaluation.results import AttackRun, Evaluation
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.files import read_checked_json, write_checked_json, write_text
 from unshaken.names import at, version
 from unshaken.schema import decode, encode
@@ -173,12 +174,26 @@ class Report:
 
 
 def _told_apart(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
-    """The same with other names for data that share one: tables go by names, and two sets would be one table."""
+    """The same with other names for data, and for methods, that share one: tables go by names, and would mix them."""
     names = _distinct((item.data.name, item.data.fingerprint) for item in evaluations)
+    methods = _distinct(_called(item.model.training) for item in evaluations if item.model.training is not None)
     return tuple(
-        replace(item, data=replace(item.data, name=names[item.data.name, item.data.fingerprint]))
+        replace(
+            item,
+            data=replace(item.data, name=names[item.data.name, item.data.fingerprint]),
+            model=replace(item.model, training=_renamed(item.model.training, methods)),
+        )
         for item in evaluations
     )
+
+
+def _called(record: TrainingRecord) -> tuple[str, str]:
+    """A method's name, as its training gave it, and what tells it from others of that name."""
+    return record.method.removesuffix(f" [{record.recipe[:6]}]"), record.recipe
+
+
+def _renamed(record: TrainingRecord | None, methods: Mapping[tuple[str, str], str]) -> TrainingRecord | None:
+    return None if record is None else replace(record, method=methods[_called(record)])
 
 
 def _distinct(given: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -40,6 +40,11 @@ class ModelInfo:
         return {spec.partition(":")[0] for spec in split_specs("reader", told)} - {""}
 
     @property
+    def seed(self) -> int | str:
+        """The training seed; of a model that does not tell it, something that no other has."""
+        return self.fingerprint if self.training is None else self.training.seed
+
+    @property
     def method(self) -> str:
         """Models of one method differ by their training seed alone."""
         if self.training is None:

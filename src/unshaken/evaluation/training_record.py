@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from unshaken.schema import decode, encode
 
 SELECTED_BY = "selected_by"  # among the details: the attack that chose the checkpoint, and its sets
 # What has one source under its name, of which settings only take more or less.
+OF_ONE_RUN = {"seed", "model", "words", "first"}  # of defences and smoothing: what differs between seeds of one method
 ONE_SOURCE = {"wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing"}
 
 
@@ -46,6 +49,20 @@ class TrainingRecord:
     def fingerprints(self) -> set[str]:
         return {str(one.get("fingerprint")) for one in self.used}
 
+    @property
+    def recipe(self) -> str:
+        """A digest of all that seeds of one method share, whatever the method is called."""
+        arguments = self.details.get("arguments")
+        arguments = arguments if isinstance(arguments, dict) else {}
+        shared = {
+            "method": (self.base_model, self.task, sorted(self.fingerprints)),
+            "changes": [self.details.get(key) for key in ("connection", "smoothing", "reader", "defence")],
+            "arguments": [
+                arguments.get(key) for key in ("learning_rate", "num_train_epochs", "max_steps", "max_length")
+            ],
+        }
+        return hashlib.sha256(json.dumps(_without(shared), sort_keys=True, default=str).encode()).hexdigest()
+
     def has_seen(self, name: str, fingerprint: str) -> bool:
         """Whether training used this set, or more or less of its one source."""
         names = {str(one.get("name")) for one in self.used} & ONE_SOURCE
@@ -60,3 +77,10 @@ class TrainingRecord:
         """The record of a model's folder; None if training left none."""
         path = Path(folder) / TRAINING_FILE
         return decode(cls, read_json(path), str(path)) if path.is_file() else None
+
+
+def _without(value: Any) -> Any:
+    """The same without what is one run's own, at any depth."""
+    if isinstance(value, dict):
+        return {key: _without(one) for key, one in value.items() if key not in OF_ONE_RUN}
+    return [_without(one) for one in value] if isinstance(value, list | tuple) else value

@@ -81,6 +81,8 @@ def require_seeds_of_one_method(name: str, fingerprints: Sequence[str], records:
         raise UnshakenError(f"{name}: two models have one seed; train each with a --seed of its own")
     if len({record.method for record in records}) > 1:
         raise UnshakenError(f"{name}: its models are of several methods; an entry is seeds of one")
+    if len({record.recipe for record in records}) > 1:
+        raise UnshakenError(f"{name}: its models were trained in several ways under one name; an entry is seeds of one")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ document as text nodes.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ def _accuracy_table(report: Report, methods: Sequence[Sequence[Evaluation]]) -> 
     columns = [*((first.title(name), about(name)) for name in names), *((name, "") for name in groups)]
     rows = []
     for method in methods:
-        if len(method) > 1 and any(item.method == method[0].model.method for item in report.spreads):
+        if _has_means(report, method):
             rows.append(_method_row(report, method, names, groups))
         else:
             rows += [_model_row(report, item, names, groups) for item in method]
@@ -123,6 +124,14 @@ def _model_row(report: Report, item: Evaluation, names: Sequence[str], groups: S
     has_own = metric != "accuracy" and metric in item.metrics
     note = f"{metric.replace('_', ' ')} {100 * item.metrics[metric]:.1f}" if has_own else ""
     return {"name": name, "note": note, "series": _series(report, item), "cells": cells}
+
+
+def _has_means(report: Report, method: Sequence[Evaluation]) -> bool:
+    """Whether a row of means tells all: not if seeds were attacked by other settings, or one was trained twice."""
+    place = (method[0].data.name, method[0].model.method)
+    counts = {one.condition: len(one.accuracy.values) for one in report.spreads if (one.data, one.method) == place}
+    met = Counter(name for item in method for name in item.conditions if item.accuracy(name).total)
+    return bool(counts) and all(counts.get(name, 1) == number for name, number in met.items())
 
 
 def _method_row(
