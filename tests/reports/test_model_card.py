@@ -69,6 +69,16 @@ def test_another_models_numbers_are_left_out() -> None:
     assert "Not evaluated yet" in model_card(RECORD, Report(evaluations=(other,)))
 
 
+def test_a_model_is_known_beside_another_of_its_methods_name() -> None:
+    (own,) = report().evaluations
+    larger = replace(own.model, fingerprint="f" * 64, training=replace(RECORD, base_model="larger"))
+    both = Report(evaluations=(own, replace(own, model=larger)))
+    assert both.evaluations[0].model.training != RECORD  # the report tells the two apart
+    card = model_card(RECORD, both)
+    assert "Not evaluated yet" not in card
+    assert "larger" not in card
+
+
 def test_the_training_record_round_trips_and_is_checked(tmp_path: Path) -> None:
     path = RECORD.save(tmp_path)
     assert TrainingRecord.load(tmp_path) == RECORD

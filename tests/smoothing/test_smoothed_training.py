@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,6 +64,30 @@ def test_checkpoints_resume_and_the_saved_model(tmp_path: Path, make_smoothed: A
     assert victim.reader is not None
     odd, even = victim.log_probabilities([("a gооd fillm",)]), victim.log_probabilities([("a good film",)])
     assert (odd == even).all()
+
+
+def test_what_is_pushed_is_what_is_saved(
+    tmp_path: Path, make_smoothed: Any, bert: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[str] = []
+    hub = SimpleNamespace(upload_folder=lambda **options: pushed.append(options["folder_path"]))
+    monkeypatch.setattr("transformers.trainer.hf_api", lambda: hub)
+    model, tokenizer = make_smoothed(bert[1])
+    own = trainer(tmp_path / "out", model, tokenizer, reader=parse("unicode", KnownWords.of(ROWS)))
+    own.train()
+    own.hub_model_id = "someone/something"
+    own.push_to_hub()
+    own.save_model(str(tmp_path / "saved"))
+    (folder,) = pushed
+    saved = load_file(tmp_path / "saved" / "model.safetensors")
+    there = load_file(Path(folder) / "model.safetensors")
+    assert there.keys() == saved.keys()
+    assert all(torch.equal(there[name], saved[name]) for name in saved)
+    assert TrainingRecord.load(folder) == TrainingRecord.load(tmp_path / "saved")
+    names = {path.name for path in Path(folder).iterdir()}
+    assert {path.name for path in (tmp_path / "saved").iterdir()} <= names
+    assert "training_args.bin" not in names
+    assert any(name.endswith(".theta") for name in model.state_dict())  # training can go on
 
 
 def test_the_trainer_records_what_vocabulary_and_reader_know(tmp_path: Path, bert: Any) -> None:

@@ -189,7 +189,7 @@ def _told_apart(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
 
 def _called(record: TrainingRecord) -> tuple[str, str]:
     """A method's name, as its training gave it, and what tells it from others of that name."""
-    return record.method.removesuffix(f" [{record.recipe[:6]}]"), record.recipe
+    return record.as_trained.method, record.recipe
 
 
 def _renamed(record: TrainingRecord | None, methods: Mapping[tuple[str, str], str]) -> TrainingRecord | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,11 @@ class TrainingRecord:
             ],
         }
         return hashlib.sha256(json.dumps(_without(shared), sort_keys=True, default=str).encode()).hexdigest()
+
+    @property
+    def as_trained(self) -> TrainingRecord:
+        """The same under the name that training gave, without what a report may add to tell methods apart."""
+        return replace(self, method=self.method.removesuffix(f" [{self.recipe[:6]}]"))
 
     def has_seen(self, name: str, fingerprint: str) -> bool:
         """Whether training used this set, or more or less of its one source."""

@@ -33,9 +33,11 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
         report: Its evaluation, where there is one; with several models, those of this record count.
         name: Title of the card; the method if None.
     """
-    evaluations = (
-        [] if report is None else [item for item in report.evaluations if item.model.training in (None, record)]
-    )
+    evaluations = [
+        item
+        for item in (() if report is None else report.evaluations)
+        if item.model.training is None or item.model.training.as_trained == record
+    ]
     title = name or record.method
     parts = [
         _metadata(record, evaluations, title),

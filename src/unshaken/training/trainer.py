@@ -281,6 +281,13 @@ class RobustTrainer(SafeTrainer):
         if self.args.should_save and not _internal_call:
             leave_record(self, output_dir or self.args.output_dir)
 
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
+        """Push what `save_model` writes: the stock Trainer pushes what it puts into checkpoints."""
+        if self.args.should_save:
+            leave_record(self, self.args.output_dir)
+        with settled_on_save(self.model):
+            return super().push_to_hub(*args, **kwargs)
+
     def save_run_state(self, folder: Path) -> None:
         super().save_run_state(folder)
         state = {key: value.contiguous() for key, value in self.defence.state_dict().items()}
