@@ -203,15 +203,16 @@ def _check_type(kind: str, spec: str, key: str, value: Any, annotation: Any) -> 
 
 
 def _call(kind: str, spec: str, factory: Any, options: dict[str, Any]) -> Any:
-    known = {
-        name: parameter.annotation
-        for name, parameter in inspect.signature(factory).parameters.items()
-        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    }
+    given = inspect.signature(factory).parameters
+    parameters = {name: one for name, one in given.items() if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
+    known = {name: one.annotation for name, one in parameters.items()}
     for key, value in options.items():
         if key not in known:
             raise UnshakenError(f"{kind} {spec!r} has no option {key!r}; {nearest(key, known)}")
         _check_type(kind, spec, key, value, known[key])
+    needed = [name for name, one in parameters.items() if one.default is one.empty and name not in options]
+    if needed:
+        raise UnshakenError(f"{kind} {spec!r} needs {' and '.join(needed)}, as in {spec.split(':')[0]}:{needed[0]}=...")
     try:
         return factory(**options)
     except UnshakenError:

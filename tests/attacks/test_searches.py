@@ -322,6 +322,19 @@ def test_worst_case_keeps_the_names_of_columns_and_resumes(tmp_path: Any) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.0-random.jsonl", "run.1-pwws.jsonl", "run.jsonl"]
 
 
+def test_a_transfer_says_what_it_needs() -> None:
+    with pytest.raises(UnshakenError, match=r"attack 'transfer' needs source, as in transfer:source=\.\.\."):
+        from_spec("attack", "transfer", ATTACKS)
+
+
+def test_a_transfer_between_other_orders_of_the_classes_is_none() -> None:
+    """A label would be one class to the source and another to the victim."""
+    answers = lambda texts: [[0.4, 0.6]] * len(texts)  # noqa: E731
+    one, other = (Victim.from_callable(answers, label_names=names) for names in (("bad", "good"), ("Good", "Bad")))
+    with pytest.raises(UnshakenError, match="a transfer needs one order"):
+        Transfer(source=other, attack=PWWS(substitutions=WORD_LIST))(one, Examples.from_lists(["a good film"], [1]))
+
+
 def test_transfer(tokenizer: Any, tmp_path: Any) -> None:
     source, target = (Victim.from_model(tiny_bert(tokenizer, seed=seed), tokenizer) for seed in (4, 9))
     examples = labelled(target)

@@ -57,6 +57,12 @@ class Transfer(Attack):
                 f"{self.source.name} has {self.source.num_labels} labels and {victim.name} has {victim.num_labels}; a "
                 "transfer needs two models of one task"
             )
+        ours, theirs = (tuple(map(str.casefold, one.label_names)) for one in (victim, self.source))
+        if ours != theirs and sorted(ours) == sorted(theirs):
+            raise UnshakenError(
+                f"{self.source.name} has the classes in the order {', '.join(self.source.label_names)}, and "
+                f"{victim.name} {', '.join(victim.label_names)}; a transfer needs one order"
+            )
         empty = self.no_results(victim)
         with derived_results(out, empty, resume=resume, shard=shard) as write:
             own: RunOptions = {**options, "out": None if out is None else part_of(Path(out), "source")}

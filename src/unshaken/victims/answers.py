@@ -83,4 +83,7 @@ def probe_classes(answers: Any, name: str) -> tuple[int, tuple[str, ...]]:
         return len(names), tuple(names)
     if isinstance(first, Sequence | np.ndarray) and len(first) > 1:
         return len(first), ()
-    raise UnshakenError(f"{name} answered {first!r}, which tells no number of classes; give label_names (--labels)")
+    raise UnshakenError(
+        f"{name} answered {first!r}; it does not say how many classes there are: give num_labels, or their names "
+        "(--labels)"
+    )
