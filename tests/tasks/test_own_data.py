@@ -342,6 +342,14 @@ def test_reading_holds_one_row_at_a_time(tmp_path, ending):
     assert peak < 1_000_000
 
 
+def test_a_column_is_no_text_and_label_at_once(tmp_path):
+    """A model that reads its labels would be right about everything."""
+    (tmp_path / "rows.csv").write_text("text,other,label\na,b,yes\nc,d,no\n")
+    for texts, label in ((["label"], "label"), (["other", "label"], "label"), (["text", "text"], None)):
+        with pytest.raises(UnshakenError, match=f"column '{texts[-1]}' is named twice"):
+            load_examples(tmp_path / "rows.csv", text_columns=texts, label_column=label)
+
+
 def test_texts_alone_are_taken_from_any_file(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("premise,hypothesis,label\na,b,\nc,d,yes\n")

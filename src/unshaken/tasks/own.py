@@ -194,6 +194,10 @@ def describe(source: Source, columns: ColumnNames, *, name: str) -> Task:
         raise UnshakenError(f"{source.name}: {len(texts)} text columns given; allowed: one, or two for pairs")
     texts = tuple(find_column(first.fields, column, (), source.name) for column in texts)
     label = _label_column(first.fields, columns, texts, source.name)
+    if twice := [name for number, name in enumerate((*texts, label)) if name in texts[:number]]:
+        raise UnshakenError(
+            f"{source.name}: column {twice[0]!r} is named twice; each text and the label need their own"
+        )
     if columns.id is not None:
         find_column(first.fields, columns.id, (), source.name)
     label_names = columns.label_names
