@@ -111,6 +111,19 @@ def test_a_protected_class_counts_misses_and_false_alarms() -> None:
     assert mended["leetspeak"].kept_fixed == 0
 
 
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.65])
+@pytest.mark.parametrize("protect", [None, 1])
+def test_a_broken_text_is_told_with_the_guards_own_probability(protect: int | None, threshold: float) -> None:
+    limit = {} if protect is None else {"threshold": threshold}
+    found = scan(guard(naive_guard), EXAMPLES, protect=protect, families=["leetspeak", "typos"], **limit)
+    broken = [item for family in found.families for item in family.broken]
+    assert broken
+    for item in broken:
+        ((ham, spam),) = naive_guard([item.after[0]])
+        flips_to_ham = protect is not None or ham > spam
+        assert item.confidence == pytest.approx(ham if flips_to_ham else spam, abs=1e-4)
+
+
 def test_the_threshold_decides_what_is_found() -> None:
     """0.1, 0.4 and 0.7 for no, one and two words: at 0.3 one word is enough, at 0.65 two are needed."""
     one_word = Examples.from_lists(["free lunch", "no lunch"], ["spam", "ham"], name="lunch")

@@ -59,6 +59,11 @@ class Detector(Wrapper):
         odds = np.stack([rest * (1 - ROUNDING), caught], axis=-1)
         return np.asarray(np.log(np.maximum(odds / odds.sum(-1, keepdims=True), np.finfo(np.float32).tiny)))
 
+    def unshifted(self, answers: np.ndarray) -> np.ndarray:
+        """The probabilities behind its answer to one text, as the classifier gives them. (2,)"""
+        odds = np.exp(answers.astype(np.float64)) * (1 - self.threshold, self.threshold)
+        return np.asarray(odds / odds.sum())
+
 
 def scan(
     victim: Any,
@@ -237,11 +242,12 @@ class _Scan:
     def _broken(self, row: Example, texts: Texts, scores: np.ndarray, *, by_search: bool) -> Broken:
         answer = int(scores.argmax())
         names = self.victim.label_names
+        chances = self.victim.unshifted(scores) if isinstance(self.victim, Detector) else np.exp(scores)
         return Broken(
             id=row.id,
             before=row.texts,
             after=texts,
             answer=names[answer] if names else str(answer),
-            confidence=round(float(np.exp(scores[answer])), 4),
+            confidence=round(float(chances[answer]), 4),
             by_search=by_search,
         )
