@@ -10,7 +10,7 @@ from typing import Any
 from unshaken.evaluation.flags import FLAGS
 from unshaken.files import write_text
 from unshaken.leaderboard.cost import cost_of
-from unshaken.leaderboard.entry import Entry
+from unshaken.leaderboard.entry import Entry, Scored
 from unshaken.leaderboard.ranking import SEEDS_TO_BE_RANKED, Ranked, rank
 from unshaken.leaderboard.tracks import SUITES, THREATS
 from unshaken.pages import render
@@ -43,11 +43,17 @@ def _table(key: tuple[str, ...], ranking: Sequence[Ranked]) -> dict[str, Any]:
     }
 
 
+def _unknown(model: Scored) -> set[str]:
+    """Flags whose evidence was not collected, and those of which an entry says nothing: left out is not clear."""
+    told = {flag for flag, _, _ in model.flags}
+    return {flag for flag, verdict, _ in model.flags if verdict == "unknown"} | (FLAGS.keys() - told)
+
+
 def _row(one: Ranked) -> dict[str, Any]:
     entry = one.entry
     cost = cost_of(entry.models[0].record) if entry.cost is None else entry.cost
     raised = sorted({flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "raised"})
-    unknown = sorted({flag for model in entry.models for flag, verdict, _ in model.flags if verdict == "unknown"})
+    unknown = sorted({flag for model in entry.models for flag in _unknown(model)})
     return {
         "rank": one.rank,
         "tied": one.tied,
