@@ -20,12 +20,16 @@ def broken(victim: Any, text: str, attack: str) -> tuple[list[tuple[str, str | N
     """The text with its new words marked, and one sentence."""
     if not text.strip():
         return [], "Type a sentence first."
-    result = unshaken.attack(victim, text, attack)
+    try:
+        result = unshaken.attack(victim, text, attack)
+    except unshaken.UnshakenError as error:  # such as a text without a word to change
+        return [(text, None)], str(error)
     if result.adversarial is None:
         return [(text, None)], f"Held: {result.queries} texts were tried, and the answer stayed."
     new = {(column, position): after for column, position, _, after in result.swaps}
+    counted = "1 word" if len(new) == 1 else f"{len(new)} words"
     words = [(new.get((0, at), word), "new" if (0, at) in new else None) for at, word in enumerate(words_of(text))]
-    return [(word + " ", mark) for word, mark in words], f"Turned around with {len(new)} words, {result.queries} tries."
+    return [(word + " ", mark) for word, mark in words], f"Turned around with {counted}, {result.queries} tries."
 
 
 def words_of(text: str) -> list[str]:

@@ -123,7 +123,9 @@ def test_a_file_where_the_folder_should_be(
     (tmp_path / "file").write_text("")
     for name in ("attack", "evaluate"):
         assert call(monkeypatch, name, *arguments, "--out", str(tmp_path / "file")) == 2
-        assert capsys.readouterr().err.startswith(f"error: cannot write {tmp_path}/file")
+        assert f"Invalid value for '--out': dir '{tmp_path}/file' is a file." in " ".join(
+            capsys.readouterr().err.split()
+        )
 
 
 def test_a_second_run_on_one_folder(
