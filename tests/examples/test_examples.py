@@ -137,7 +137,8 @@ def test_the_app_marks_the_words_that_turned_an_answer_around() -> None:
     marked, said = example.broken(victim, "a good film", "greedy")
     assert [mark for _, mark in marked] == [None, "new", None]
     assert "good" not in "".join(word for word, _ in marked)
-    assert said.startswith("Turned around with 1 word")
+    assert said.startswith("Turned around with 1 word,")
+    assert "change no word of this text" in example.broken(victim, "the", "pwws")[1]
     stubborn = Victim.from_callable(lambda texts: [[0.3, 0.7]] * len(texts), 2)
     assert example.broken(stubborn, "a good film", "greedy")[0] == [("a good film", None)]
     assert example.broken(victim, " ", "greedy")[1] == "Type a sentence first."
