@@ -728,13 +728,13 @@ def test_an_entry_that_was_edited_is_refused(
 ) -> None:
     first, *rest = entry.models
     unseen = replace(entry, track=replace(TRACK, threat="unseen"))
-    forgot = replace(first, record=replace(first.record, substitutions=()))
+    forgot = tuple(replace(model, record=replace(model.record, substitutions=())) for model in entry.models)
     silent = replace(first, flags=tuple(flag for flag in first.flags if flag[0] != "same-substitutions"))
     glossed = replace(first, flags=tuple((flag, "clear", "") for flag, _, _ in first.flags))
     untold = f"{first.weights}: the flag same-substitutions is raised, which the entry does not tell"
     for edited, message in (
         (unseen, f"{first.weights}: training used dictionary itself; it stands in the track 'known' only"),
-        (replace(entry, models=(forgot, *rest)), f"{first.weights}: the entry's record of its training is not the one"),
+        (replace(entry, models=forgot), f"{first.weights}: the entry's record of its training is not the one"),
         (replace(entry, models=(silent, *rest)), untold),
         (replace(entry, models=(glossed, *rest)), untold),
         (replace(entry, cost=1.0), "its record of training does not cost 1.0 passes"),
