@@ -140,7 +140,10 @@ def test_two_attacks_of_one_name_are_counted_both() -> None:
 
 
 def test_an_address_that_ends_like_a_file_of_data_is_a_model() -> None:
-    require_models("https://example.invalid/predict.json")
+    address = "https://example.invalid/predict.json"
+    require_models(address, others=True)
+    with pytest.raises(UnshakenError, match="is no folder and no hub name; `unshaken scan`"):
+        require_models(address)
     with pytest.raises(UnshakenError, match="is a file of data where the model goes"):
         require_models("predict.json")
 

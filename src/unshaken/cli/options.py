@@ -187,9 +187,10 @@ def require_models(*names: str, others: bool = False) -> None:
     from unshaken.pretrained import locate
 
     for name in names:
-        if others and name.startswith(("http://", "https://")):
+        is_address = name.startswith(("http://", "https://"))
+        if is_address and others:
             continue
-        if Path(name).suffix.lower() in DATA_ENDINGS and not Path(name).is_dir():
+        if not is_address and Path(name).suffix.lower() in DATA_ENDINGS and not Path(name).is_dir():
             raise UnshakenError(f"{name} is a file of data where the model goes; the model comes first, then the data")
         if name == ENCODER and not Path(name).exists():
             raise UnshakenError(
