@@ -963,6 +963,7 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
             },
             **{"miscalibration (seed 0, 1)": "raised: sure", "randomness": "clear: alike"},
             "transfer (seed 2)": "unknown: none",
+            "trained from": "tiny",
             "weights": "first-0 (seed 0), first-1 (seed 1), first-2 (seed 2)",
             **{"recipe": "so", "scored by": "unshaken 1.2 abc, 2026-01-02"},
         }.items()

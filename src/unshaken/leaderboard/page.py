@@ -70,6 +70,7 @@ def _row(one: Ranked) -> dict[str, Any]:
         "on_record": one.on_record,
         "attacks": {name: _under(entry, name) for name in entry.models[0].held},
         "evidence": _evidence(entry),
+        "trained_from": sorted({model.record.base_model for model in entry.models}),
         "weights": [f"{model.weights} (seed {model.record.seed})" for model in entry.models],
         "recipe": entry.recipe,
         "code": " ".join(entry.code.values()),
