@@ -22,7 +22,8 @@ from unshaken.evaluation import evaluate
 from unshaken.examples import Example, Examples
 from unshaken.readers import KnownWords, parse
 from unshaken.scanning.scan import Detector
-from unshaken.victims import Averaged, Reading
+from unshaken.substitutions import Typos
+from unshaken.victims import Averaged, Reading, Vote
 from unshaken.victims import http as http_victims
 from unshaken.victims.calibrated import at_temperature
 
@@ -343,7 +344,9 @@ def test_a_service_that_answers_at_random_is_found_out_and_averaged(service: str
 
     rows = Examples(rows=tuple(Example(id=str(n), texts=row, label=0) for n, row in enumerate(ROWS)))
     reading = Reading(victim, parse("unicode", KnownWords()))
-    for wrapped in (victim, Averaged(victim, times=4), at_temperature(victim, 2.0), reading, Detector(victim, 1)):
+    vote = Vote(victim, k=2, substitutions=Typos())
+    means = (Averaged(victim, times=4), at_temperature(victim, 2.0), vote)
+    for wrapped in (victim, *means, reading, Detector(victim, 1)):
         (found,) = evaluate(wrapped, rows).evaluations
         assert found.probes.repeat_difference > 0.01
         assert (wrapped.answer_alone(ROWS[0]) != wrapped.log_probabilities(ROWS[:1])[0]).all()

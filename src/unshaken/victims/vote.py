@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,10 +89,16 @@ class Vote(Wrapper):
         return self.patterns.rewordings(texts)
 
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
+        return self._voted(texts, self.victim.log_probabilities)
+
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        return self._voted(texts, lambda rows: self.victim.ask_again(rows, number)).astype(np.float32)
+
+    def _voted(self, texts: Sequence[Texts], ask: Callable[[Sequence[Texts]], np.ndarray]) -> np.ndarray:
         rewordings = self.rewordings(texts)
         number: dict[Texts, int] = {}
         rows = np.array([[number.setdefault(row, len(number)) for row in own] for own in rewordings])  # (n, k)
-        answers = self.victim.log_probabilities(list(number)).astype(np.float64)
+        answers = ask(list(number)).astype(np.float64)
         return self.mean(answers[rows.T])
 
     def tables(self, columns: int) -> RewordedAssembler | None:
