@@ -544,20 +544,24 @@ def headline_figure() -> Any:
 
     panels = {}
     for group in of("ours-smoothing"):
-        all_defences = [("ours-calibrated", own) for own in of("ours-calibrated") if own.encoder == group.encoder]
-        points: dict[str, tuple[Cell, Cell]] = {}
-        for name, own in [("ours-smoothing", group), *all_defences]:  # of two, the one with more seeds
-            by_place = {(cell.method, cell.column): cell for cell in found(own, name) if cell.ours is not None}
-            for method in SHOWN:
-                worst = by_place.get((method, "Worst, known"))
-                if worst and (method not in points or len(worst.seeds) >= len(points[method][1].seeds)):
-                    points[method] = by_place[method, "Clean"], worst
+        all_defences = [found(own, "ours-calibrated") for own in of("ours-calibrated") if own.encoder == group.encoder]
+        points = best_known([found(group, "ours-smoothing"), *all_defences])
         panels[TITLES[group.encoder]] = {
-            shown: (_interval(points[method][0]), _interval(points[method][1]))
-            for method, shown in SHOWN.items()
-            if method in points
+            SHOWN[method]: (_interval(clean), _interval(worst)) for method, (clean, worst) in points.items()
         }
     return tradeoff_panels(panels, y_label="worst of PWWS and Genetic (%)")
+
+
+def best_known(tables: Sequence[Sequence[Cell]]) -> dict[str, tuple[Cell, Cell]]:
+    """Clean and worst case of each method shown, both of one table: that with more seeds, then the later one."""
+    points: dict[str, tuple[Cell, Cell]] = {}
+    for table in tables:
+        by_place = {(cell.method, cell.column): cell for cell in table if cell.ours is not None}
+        for method in SHOWN:
+            worst = by_place.get((method, "Worst, known"))
+            if worst and (method not in points or len(worst.seeds) >= len(points[method][1].seeds)):
+                points[method] = by_place[method, "Clean"], worst
+    return {method: points[method] for method in SHOWN if method in points}
 
 
 def _interval(cell: Cell) -> tuple[float, float, float]:

@@ -30,6 +30,7 @@ from unshaken_experiments import (
     schedule,
 )
 from unshaken_experiments.runs import OUT_OF_MEMORY
+from unshaken_experiments.table import Cell
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GROUPS = """
@@ -134,6 +135,27 @@ def test_a_claim_is_marked_if_a_run_behind_it_names_no_commit(results: Any, tmp_
     claim, *notes = results.index().splitlines()[2:]
     assert ("rows † |" in claim) == (old in (0, 1))
     assert [note[:1] for note in notes] == (["", "†"] if old in (0, 1) else [])
+
+
+def test_of_two_tables_the_headline_takes_the_one_with_more_seeds(results: Any) -> None:
+    """Both numbers of a method from one table; with as many seeds the later one, which has all defences."""
+
+    def table(clean: float, **seeds: int) -> list[Cell]:
+        own = [(method.replace("_", " "), tuple(range(count))) for method, count in seeds.items()]
+        return [
+            Cell(method=method, column=column, ours=value if ran else None, seeds=ran)
+            for method, ran in own
+            for column, value in (("Clean", clean), ("Worst, known", clean - 50))
+        ]
+
+    whole = table(90.0, Smoothed_1=3, SWAP=3, Standard=3)
+    begun = table(80.0, Smoothed_1=0, SWAP=3, Standard=1, RIFT=1)
+    for order, swap in (([whole, begun], 80.0), ([begun, whole], 90.0)):
+        points = results.best_known(order)
+        shown = {method: (clean.ours, worst.ours) for method, (clean, worst) in points.items()}
+        wanted = {"Standard": 90.0, "RIFT": 80.0, "SWAP": swap, "Smoothed 1": 90.0}
+        assert shown == {method: (clean, clean - 50) for method, clean in wanted.items()}
+        assert list(shown) == list(wanted)  # as the figure lists them
 
 
 def test_a_table_names_the_code_that_made_it(results: Any, tmp_path: Path) -> None:
