@@ -38,8 +38,13 @@ def with_mask_made_once(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[
         return {**inputs, "attention_mask": None}
     device = mask.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else next(model.parameters()).dtype
+    return {**inputs, "attention_mask": added_to_scores(real, dtype)}
+
+
+def added_to_scores(real: Tensor, dtype: torch.dtype) -> Tensor:
+    """What hides padding in each row of a batch. (batch, seq) -> (batch, 1, seq, seq)"""
     hidden = torch.zeros(real.shape, dtype=dtype, device=real.device).masked_fill_(~real, -torch.inf)
-    return {**inputs, "attention_mask": hidden[:, None, None].expand(-1, 1, real.shape[1], -1).contiguous()}
+    return hidden[:, None, None].expand(-1, 1, real.shape[1], -1).contiguous()
 
 
 def _takes_made_masks(model: nn.Module) -> bool:
@@ -51,6 +56,7 @@ def _takes_made_masks(model: nn.Module) -> bool:
         and type(model).__module__.startswith("transformers.models.")  # and no class that reads the mask itself
         and type(model).__name__.endswith("ForSequenceClassification")
         and not any(_is_watched(part) for part in (model, model.base_model))
+        and "forward" not in vars(model.base_model)  # what stands in for it makes masks of its own
     )
 
 

@@ -16,20 +16,31 @@ from torch import Tensor
 from unshaken.errors import UnshakenError
 
 _wanted: ContextVar[bool] = ContextVar("word gradients are wanted", default=False)
+_alone: ContextVar[bool] = ContextVar("and no others", default=False)
 
 
 @contextlib.contextmanager
-def word_gradients() -> Iterator[None]:
-    """While open, forward passes are recorded so that their gradient at the words is that of the solution."""
-    token = _wanted.set(True)
+def word_gradients(*, alone: bool = False) -> Iterator[None]:
+    """While open, forward passes are recorded so that their gradient at the words is that of the solution.
+
+    Args:
+        alone: No weight's gradient is asked of these passes, and none need be recorded.
+    """
+    wanted, only = _wanted.set(True), _alone.set(alone)
     try:
         yield
     finally:
-        _wanted.reset(token)
+        _alone.reset(only)
+        _wanted.reset(wanted)
 
 
 def are_wanted() -> bool:
     return _wanted.get()
+
+
+def are_all_wanted() -> bool:
+    """Whether weights may be asked for their gradients, too."""
+    return not _alone.get()
 
 
 def refuse_blind_tokens(gradient: Tensor, mask: Tensor) -> None:

@@ -70,8 +70,8 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(row: DefenceRow, tmp_path
 def two_processes(folder: Path, *words: str) -> None:
     script = Path(__file__).with_name("training_runs.py")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    path = os.pathsep.join(filter(None, [str(script.parents[1]), os.environ.get("PYTHONPATH")]))  # for table.py
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    paths = os.pathsep.join(sys.path)  # what the tests import from, table.py and the tiny models among it
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run([*launch, str(folder), *words], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
 

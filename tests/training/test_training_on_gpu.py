@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from test_trainer import network, tokenizer, train, weights
+from uneven import NEIGHBOURS, uneven
 
 from unshaken import Connection, connect
 from unshaken.connections import Implicit
-from unshaken.defences import FreeLB
+from unshaken.defences import FreeLB, parse
 from unshaken.solvers import Anderson
+from unshaken.substitutions.dictionary import Dictionary
 
 __all__ = ["tokenizer"]  # the fixture
 
@@ -76,6 +78,34 @@ def test_a_resumed_run_by_graphs_goes_on(tmp_path: Any, tokenizer: Any, precisio
     resumed = train(tmp_path / "again", tokenizer, model=implicit(), resume=checkpoint, **settings, **ON_GPU)
     assert all(torch.isfinite(weight).all() for weight in weights(resumed).values())
     assert resumed._graphs.replays > 0
+
+
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}], ids=str)
+@pytest.mark.parametrize("name", ["ascc:steps=6", "rift:steps=6", "swap:variants=2", "freelb"])
+def test_packed_rows_and_replayed_searches_are_training(
+    tmp_path: Any, tokenizer: Any, precision: Any, name: str, monkeypatch: Any
+) -> None:
+    def trained(folder: str) -> Any:
+        torch.manual_seed(0)  # of a defence's own weights
+        made = parse(name)
+        for part in made.modules():
+            if hasattr(part, "substitutions"):
+                part.substitutions = Dictionary(entries=NEIGHBOURS)
+        settings = {"num_train_epochs": 6, "learning_rate": 1e-2, "optim": "sgd", "seed": 3, "balance_classes": True}
+        settings |= {**precision, **ON_GPU}
+        return train(tmp_path / folder, tokenizer, defence=made, rows=uneven(32), **settings)
+
+    monkeypatch.setattr("unshaken.replays.OFTEN", 8)
+    replayed = trained("replayed")
+    # The first passes of a shape run as always, and so does whatever is no search.
+    assert replayed._rows.replays.replays > 30 if "steps" in name else replayed._rows.replays.replays == 0
+    monkeypatch.setattr("unshaken.packing.can_pack", lambda model: False)
+    padded = trained("padded")
+    start = dict(network().named_parameters())
+    for key, weight in weights(padded).items():
+        moved = (weight.cpu() - start[key]).abs().max().item()
+        off = (weights(replayed)[key] - weight).abs().max().item()
+        assert off <= (0.2 if precision else 1e-3) * moved + 1e-6, f"{key}: {off} of {moved}"
 
 
 def test_equal_runs_give_equal_bytes(tmp_path: Any, tokenizer: Any) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from unshaken.connections.layer import ConnectedLayer, SolveRecord
 from unshaken.solvers.base import looking_later
+from unshaken.standing_in import standing_in
 from unshaken.word_gradients import are_wanted
 
 _log = logging.getLogger(__name__)
@@ -62,16 +63,10 @@ class Captured:
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[Captured]:
         """Open for a while, and again later: the graphs are kept."""
-        before = vars(self.model).get("forward")  # mixed precision may have wrapped it already
         self.forward = self.model.forward
         functools.update_wrapper(self, self.forward)
-        self.model.forward = self
-        try:
+        with standing_in(self.model, self):
             yield self
-        finally:
-            del self.model.forward
-            if before is not None:
-                self.model.forward = before
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not args and self.can_capture(kwargs):

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from unshaken.errors import UnshakenError
+from unshaken.standing_in import standing_in
 from unshaken.substitutions.hull import SLOTS, Hull
 from unshaken.word_gradients import refuse_blind_words, word_gradients
 
@@ -82,7 +83,7 @@ class HullMixer:
 
         with contextlib.ExitStack() as hooks:
             if fixed is not None and fixed.text is not None:
-                hooks.enter_context(_answering(place, fixed.text))
+                hooks.enter_context(standing_in(place, lambda *_, text=fixed.text, **__: text))
             positions = getattr(self.block, "position_embeddings", None)
             if isinstance(positions, nn.Module):
                 hooks.callback(positions.register_forward_pre_hook(self._see_positions).remove)
@@ -204,7 +205,7 @@ class HullSearch:
             with torch.enable_grad():
                 weights = hull.weights(point)
                 mixed = weights.view_as(weights)
-                with mixer.at(hull, mixed, fixed=fixed), word_gradients():
+                with mixer.at(hull, mixed, fixed=fixed), word_gradients(alone=True):
                     found = logits()
                 gains = gain(found)
                 gradient, *at_words_and_logits = torch.autograd.grad(
@@ -222,19 +223,6 @@ class HullSearch:
 def entropy_slope(weights: Tensor) -> Tensor:
     """The gradient of the summed entropy of mixing weights, but for a constant, which a softmax does not see."""
     return -weights.clamp_min(torch.finfo(weights.dtype).tiny).log()  # finite in unused slots
-
-
-@contextlib.contextmanager
-def _answering(module: nn.Module, answer: Tensor) -> Iterator[None]:
-    """While open, the module computes nothing: calls return `answer` and run its hooks."""
-    own = vars(module).get("forward")
-    module.forward = lambda *_, **__: answer
-    try:
-        yield
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own
 
 
 def _as_multiplied(values: Tensor) -> Tensor:

@@ -1,15 +1,33 @@
-"""Callbacks for what a study of robust fine-tuning watches."""
+"""Callbacks: what a defence does around a step, and what a study of robust fine-tuning watches."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from unshaken.defences.shards import whole
+
+
+class DefenceCallback(TrainerCallback):
+    """The two moments a defence has around the optimizer's step."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.max_grad_norm > 0:
+            with contextlib.suppress(StopIteration):
+                next(self.trainer.defence.parameters())
+                nn.utils.clip_grad_norm_(self.trainer.defence.parameters(), args.max_grad_norm)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.defence.zero_grad()
+        self.trainer.defence.after_step(self.trainer.model)
 
 
 class DistanceToPretrained(TrainerCallback):

@@ -19,7 +19,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
-from transformers import TrainerCallback
 
 from unshaken.attacks import Attack, Victim, find_attack
 from unshaken.attention import attention_for_any_shape
@@ -29,10 +28,12 @@ from unshaken.defences import parse as parse_defence
 from unshaken.defences.base import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.packing import Packed
 from unshaken.processes import Shard
 from unshaken.readers import Readers
 from unshaken.smoothing import settled_on_save
 from unshaken.training.arguments import RobustTrainingArguments
+from unshaken.training.callbacks import DefenceCallback
 from unshaken.training.collator import TextCollator, check_kind
 from unshaken.training.nested_state import load_tensors
 from unshaken.training.nonfinite import FiniteGuard, SolveWatch
@@ -125,7 +126,8 @@ class RobustTrainer(SafeTrainer):
         self._guard, self._solves = FiniteGuard(self), SolveWatch()
         self._is_connected = connection_of(model) is not None
         self._graphs: Captured | None = None
-        self.add_callback(_DefenceCallback(self))
+        self._rows = Packed(model)
+        self.add_callback(DefenceCallback(self))
 
     # ------------------------------------------------------------------------------------------------ the objective
 
@@ -182,7 +184,7 @@ class RobustTrainer(SafeTrainer):
         self.accelerator.backward(loss * self._weight(step.labels) / self.current_gradient_accumulation_steps)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        with attention_for_any_shape(self.args.device), self._captured():
+        with attention_for_any_shape(self.args.device), self._packed(), self._captured():
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         if self._is_connected:
             self._solves.look(self.model, self.state.global_step + 1)
@@ -195,6 +197,16 @@ class RobustTrainer(SafeTrainer):
                         parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
             self._guard.check_gradients([*self.model.named_parameters(), *self.defence.named_parameters("defence")])
         return loss
+
+    def _packed(self) -> contextlib.AbstractContextManager[Any]:
+        """While open, the encoder computes next to no padding, where its layers can do without."""
+        arguments = self.args  # a graph of a step, or a compiled one, holds one shape; several GPUs get copies
+        unfit = arguments.cuda_graphs or arguments.torch_compile or arguments.n_gpu > 1
+        return contextlib.nullcontext() if unfit else self._rows.standing_in()
+
+    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
+        with self._packed():  # not around `evaluate`, whose callbacks may copy the model
+            return super().prediction_step(*args, **kwargs)
 
     def _captured(self) -> contextlib.AbstractContextManager[Any]:
         """While open, the model replays CUDA graphs where that was asked for."""
@@ -327,23 +339,6 @@ class RobustTrainer(SafeTrainer):
             for layer, first in self._solves.news().items():
                 self._guard.warn(f"the implicit solve of layer {layer} diverged; from now on the log counts", first)
         super().log(logs, *args, **kwargs)
-
-
-class _DefenceCallback(TrainerCallback):
-    """The two moments a defence has around the optimizer's step."""
-
-    def __init__(self, trainer: RobustTrainer) -> None:
-        self.trainer = trainer
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if args.max_grad_norm > 0:
-            with contextlib.suppress(StopIteration):
-                next(self.trainer.defence.parameters())
-                nn.utils.clip_grad_norm_(self.trainer.defence.parameters(), args.max_grad_norm)
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.defence.zero_grad()
-        self.trainer.defence.after_step(self.trainer.model)
 
 
 def accuracy(prediction: Any) -> dict[str, float]:
