@@ -138,6 +138,18 @@ def defences(name: str) -> str:
     return caption(found["about"]) + grid(["defence", "step", "bar", "memory", "declared passes"], rows)
 
 
+def packing(name: str) -> str:
+    found = load(name)
+    rows = [
+        [row["defence"], number(row["ratio"]), f"{row['padded_ms']:.0f}", f"{row['packed_ms']:.0f}"]
+        for row in found["rows"]
+    ]
+    share = f"{100 * found['tokens']:.0f}% of the places of a padded batch are tokens\n\n"
+    return (
+        caption(found["about"]).rstrip() + ", " + share + grid(["defence", "ratio", "padded, ms", "packed, ms"], rows)
+    )
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -558,6 +570,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "defences-cpu": lambda: defences("cpu/defences.json"),
     "defences-gpu": lambda: defences("gpu/defences.json"),
     "defences-gpu-swap": lambda: defences("gpu/defences_swap.json"),
+    "packing-cpu": lambda: packing("cpu/packing.json"),
+    "packing-gpu": lambda: packing("gpu/packing.json"),
     "large-files": large_files,
     "attacks-cpu": attacks_cpu,
     "attacks-int8": attacks_int8,

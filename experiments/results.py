@@ -56,6 +56,7 @@ class Group:
     methods: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     rows: str = ""  # where a protocol decides how many
+    asks: str = ""  # what sets it apart from another group of the same recipe, encoder and rows
     limit: int | None = None
     examples: int | None = None
     clean_examples: int | None = None
@@ -92,7 +93,7 @@ class Group:
     @property
     def title(self) -> str:
         rows = "all" if self.limit is None else f"{self.limit:,}"
-        return f"{TITLES[self.encoder]}, {self.rows or rows} rows"
+        return f"{TITLES[self.encoder]}, {self.rows or rows} rows{self.asks and f', {self.asks}'}"
 
     def jobs(self) -> list[Job]:
         """Its training runs; those that several recipes share once."""
@@ -478,7 +479,7 @@ def totals() -> str:
 
 
 def collect(folders: list[str]) -> None:
-    """Write each group's runs, as the command left them, to its file; what a fuller run replaces goes to earlier/.
+    """Write each group's runs, as the command left them, to its file; answers that are not taken go to earlier/.
 
     Fuller by what the file's own groups ask: a training that another group shares may have been measured for that one.
     Records are taken whole, since two of one run may be of two models. Of equally full ones the kept one stays, then
@@ -490,6 +491,7 @@ def collect(folders: list[str]) -> None:
     planned: dict[str, list[Job]] = defaultdict(list)  # of a file, which several groups may share
     for group in groups():
         planned[group.file] += group.jobs()
+    others: dict[str, list[Outcome]] = defaultdict(list)  # answers that are not taken
     for file, jobs in planned.items():
         known = dict(kept(file))
         wanted = {job.run.key: job.measures for job in merge(jobs)}
@@ -501,18 +503,33 @@ def collect(folders: list[str]) -> None:
             for other in rivals:
                 if any(best.measured.get(name) != other.measured[name] for name in asked & other.measured.keys()):
                     print(f"{file}: {best.run.name} has two answers. Taken: {made_by([best])} Not: {made_by([other])}")
+                    others[file].append(other)
             if best is not known.get(key):
                 fuller[key] = best
-        replaced = [known[key].line() + "\n" for key in fuller if key in known]
-        if replaced:  # first, so that a run that is stopped here has lost nothing
-            with (HERE / "earlier" / file).open("a", encoding="utf-8") as earlier:
-                earlier.writelines(replaced)
+        # First, so that a run that is stopped here has lost nothing.
+        _keep_earlier(file, [known[key] for key in fuller if key in known])
         known |= fuller
         if fuller:  # other files stay as they were written
             lines = sorted(outcome.line() for outcome in known.values())
             (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
         whole = sum(key in known and not known[key].lacks(measures) for key, measures in wanted.items())
         print(f"{file}: {whole} of {len(wanted)} planned runs")
+    taken = {
+        line for file in planned if (HERE / file).is_file() for line in (HERE / file).read_text("utf-8").splitlines()
+    }
+    for file, left in others.items():
+        _keep_earlier(file, [other for other in left if other.line() not in taken])
+        taken |= {other.line() for other in left}  # groups that share a training need not keep it twice
+
+
+def _keep_earlier(file: str, left: Sequence[Outcome]) -> None:
+    """Add to earlier/ what is not there."""
+    path = HERE / "earlier" / file
+    there = set(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else set()
+    if lines := [line for line in dict.fromkeys(one.line() for one in left) if line not in there]:
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a", encoding="utf-8") as earlier:
+            earlier.writelines(f"{line}\n" for line in lines)
 
 
 def figures() -> None:

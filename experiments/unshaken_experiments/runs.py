@@ -210,6 +210,8 @@ class Measured:
         data: Fingerprint of the examples.
         groups: One digit an example, its group's number in `group_names`; empty where there are no groups.
         queries: Mean number an attacked example.
+        unconfirmed: Successes of a search that asking about the text alone did not bear out, which `held` counts as
+            withstood; None where the record is older.
         model: Fingerprint of the model that answered: a training that is done again, for one measurement more, may
             give another one.
     """
@@ -222,6 +224,7 @@ class Measured:
     queries: float | None = None
     seconds: float = 0.0
     model: str = ""
+    unconfirmed: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.groups) != (len(self.held) if self.group_names else 0):

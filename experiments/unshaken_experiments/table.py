@@ -42,6 +42,8 @@ class Cell:
         failed: Run -> what ended it. A mean without them is one of the runs that went well.
         chosen: Setting -> what the method chose on held-out rows; empty where nothing was to be chosen.
         undecided: Whether there is no number because the choice cannot be made yet.
+        unconfirmed: How many answers count as withstood only because the text alone was answered otherwise than beside
+            the texts that a search asked about with it, over all seeds.
     """
 
     method: str
@@ -64,6 +66,7 @@ class Cell:
     failed: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)
     undecided: bool = False
+    unconfirmed: int = 0
 
     @property
     def stands_alone(self) -> bool:
@@ -173,6 +176,8 @@ class View:
             return Cell(**named, why=self._why(method, column))
         reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
         rival = {} if method.name == reference.name else self.marks(reference, column)
+        asked = [self._measured(method, column, seed) for seed in found] if not column.parts else []
+        named["unconfirmed"] = sum(one.unconfirmed or 0 for one in asked if one is not None)
         return Cell(**named, **_shares([found]), **_gains([found], [rival]), majority=self._majority(method, column))
 
     def _parts(self, column: Column) -> list[Column]:
@@ -410,12 +415,29 @@ def markdown(recipe: Recipe, found: Sequence[Cell], seeds: int | None = None, en
     failed = _failures(recipe, found)
     if failed:
         text += "\n\nRuns that failed, which no mean holds:\n\n" + "\n".join(failed)
+    if told := unconfirmed_line(recipe, found):
+        text += f"\n\n{told}"
     if len(encoders) == 1:
         text += f"\n\nThe paper's encoder: {escape_markdown(encoders[0])}."
     if majorities:
         shares = ", ".join(f"{escape_markdown(name)} {value:.1f}" for name, value in majorities.items())
         text += f"\n\nAlways answering the most frequent label: {shares}."
     return text
+
+
+def unconfirmed_line(recipe: Recipe, found: Sequence[Cell]) -> str:
+    """What counts as withstood although a search had found an answer that is wrong: rounding decides there."""
+    by_method: dict[str, list[str]] = {}
+    for cell in found:
+        if cell.unconfirmed:
+            asked = (cell.examples or 0) * len(cell.seeds)
+            by_method.setdefault(cell.method, []).append(
+                f"{escape_markdown(cell.column)} {cell.unconfirmed} of {asked}"
+            )
+    listed = "; ".join(f"{escape_markdown(name)}: {', '.join(told)}" for name, told in by_method.items())
+    return (
+        f"Withstood only because the text alone was answered otherwise than in its batch: {listed}." if listed else ""
+    )
 
 
 def choices_line(recipe: Recipe, found: Sequence[Cell], escape: Callable[[str], str] = str) -> str:

@@ -347,7 +347,7 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
     rows = test_rows(measure, run, workspace.data)
     started = time.perf_counter()
     asked = _asked(victim, measure, run, workspace)
-    queries = None
+    queries = unconfirmed = None
     if measure.certificate is not None:
         proof = certificate_of(measure.certificate, measure.substitutions, workspace.data)
         radius = ALL_WORDS if measure.radius is None else measure.radius
@@ -362,6 +362,7 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
         results = attack(asked, rows, out=path, resume=path.exists())
         held = "".join({"failure": "1", "error": "?"}.get(result.outcome, "0") for result in results)
         queries = round(results.queries["mean"], 1) if results.attacked else None
+        unconfirmed = results.unconfirmed
     names = tuple(dict.fromkeys(row.group for row in rows if row.group is not None))
     return Measured(
         held=held,
@@ -370,6 +371,7 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
         group_names=names,
         groups="".join(str(names.index(row.group)) for row in rows if row.group is not None),
         queries=queries,
+        unconfirmed=unconfirmed,
         seconds=round(time.perf_counter() - started, 2),
         model=victim.fingerprint[:12],
     )

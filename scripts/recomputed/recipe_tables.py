@@ -266,7 +266,7 @@ def check_sections(place: Place, lines: Sequence[str], checkout: Checkout, prefi
     for number, line in enumerate(lines):
         if match := re.match(r'<a id="([a-z0-9-]+)"></a>', line):
             recipe, table = match[1], None
-        elif match := re.match(r"\*\*([^*]+ rows)\*\*$", line):
+        elif match := re.match(r"\*\*([^*]+ rows(?:, [^*]+)?)\*\*$", line):
             table = next((one for one in checkout.tables.get(recipe, []) if one.title == match[1]), None)
             here = place.named(f"{recipe}, {match[1]}")
             if table is None:

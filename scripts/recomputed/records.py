@@ -107,7 +107,8 @@ class Table:
     def title(self) -> str:
         limit = self.group.get("limit")
         rows = self.group.get("rows") or ("all" if limit is None else f"{limit:,}")
-        return f"{ENCODERS[self.group['encoder']]}, {rows} rows"
+        asks = f", {self.group['asks']}" if "asks" in self.group else ""
+        return f"{ENCODERS[self.group['encoder']]}, {rows} rows{asks}"
 
     @property
     def reference(self) -> str:

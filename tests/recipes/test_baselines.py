@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from unshaken.evaluation.statistics import over_seeds_and_examples
 from unshaken_experiments import Measured, Outcome, Workspace, execute, load_recipe, parse_recipe, plan
 from unshaken_experiments.contrasts import contrast
 from unshaken_experiments.results import coverage_line
+from unshaken_experiments.table import cells, markdown
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SEEDS = range(3)
@@ -86,6 +88,22 @@ def test_a_table_says_what_its_hulls_held_and_marks_those_below_95_percent() -> 
     assert old.split("; ") == [name for name in hulls if "old hull" in name]
     assert enough.removeprefix("95%: ").split("; ") == [name for name in hulls if "old hull" not in name]
     assert coverage_line(recipe, {}, "e") is None
+
+
+def test_a_table_says_what_counts_as_withstood_though_a_search_had_broken_it() -> None:
+    recipe = load_recipe("ours-baselines")
+    outcomes = outcomes_of(recipe, "e", lambda name, seed: "1010")
+    assert "only because" not in markdown(recipe, cells(recipe, outcomes, "e"))
+    run = recipe.run("e", recipe.methods[0], recipe.columns[0], 1)
+    key = next(column for column in recipe.columns if column.name == "PWWS").measure.key("sst2")
+    own = outcomes[run.key]
+    doubted = replace(own.measured[key], unconfirmed=3)
+    outcomes[run.key] = replace(own, measured={**own.measured, key: doubted})
+    told = [line for line in markdown(recipe, cells(recipe, outcomes, "e")).splitlines() if "only because" in line]
+    name = recipe.methods[0].name
+    assert told == [
+        f"Withstood only because the text alone was answered otherwise than in its batch: {name}: PWWS 3 of 12."
+    ]
 
 
 @pytest.mark.full

@@ -220,6 +220,16 @@ def try_once(run: Run, measures: Sequence[Measure], workspace: Workspace) -> Out
     return Outcome(run=run, error=f"{OUT_OF_MEMORY} (a test)" if is_full else None)
 
 
+def test_two_tables_of_a_recipe_are_told_apart_by_their_titles() -> None:
+    sys.path.insert(0, str(EXPERIMENTS))
+    try:
+        import results as pages
+    finally:
+        sys.path.remove(str(EXPERIMENTS))
+    titles = [(name, group.title) for group in pages.groups() for name in group.recipes]
+    assert len(set(titles)) == len(titles) > 30
+
+
 @pytest.mark.parametrize("seeds", [(0, 1), (-1, 1)])
 @pytest.mark.full
 def test_what_the_memory_has_no_room_for_is_tried_again_with_fewer_beside_it(
@@ -295,9 +305,11 @@ def test_of_two_records_of_a_run_one_is_taken_whole_and_the_other_told_of(
     assert len(keys) > 1
     others = [f"sst2 clean vote={count}" for count in range(len(keys) + 1)]  # more, but nothing that is asked here
     whole = record("b/whole", "aaaaaaa", keys)
-    record("a", "bbbbbbb", keys[1:])
-    record("b/more", "bbbbbbb", [*keys[1:], *others])
-    record("c", "ccccccc", keys)
+    rest = [
+        record("a", "bbbbbbb", keys[1:]),
+        record("b/more", "bbbbbbb", [*keys[1:], *others]),
+        record("c", "ccccccc", keys),
+    ]
     for given in ("abc", "bac", "cab"):
         results.collect([str(tmp_path / folder) for folder in given])
         assert (tmp_path / "small.jsonl").read_text() == whole.line() + "\n"
@@ -307,3 +319,6 @@ def test_of_two_records_of_a_run_one_is_taken_whole_and_the_other_told_of(
         results.kept.cache_clear()
     results.collect([str(tmp_path / "b" / "whole")])
     assert run.name not in capsys.readouterr().out
+    # No answer is lost, and none is kept twice.
+    left = (tmp_path / "earlier" / "small.jsonl").read_text().splitlines()
+    assert sorted(left) == sorted(other.line() for other in rest)

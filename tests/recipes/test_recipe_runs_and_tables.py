@@ -407,8 +407,12 @@ def test_an_attack_is_marked_by_what_became_of_each_row_and_calibrated_on_valida
     fitted_on: list[Examples] = []
 
     def attack(victim: Victim, rows: Examples, **_: Any) -> AttackResults:
-        found = zip(rows, outcomes, strict=True)
-        told = [AttackResult(example_id=row.id, label=0, outcome=one, original=row.texts) for row, one in found]
+        errors = [None, "it broke", None, None, "the text alone is answered otherwise", None]
+        found = zip(rows, outcomes, errors, strict=True)
+        told = [
+            AttackResult(example_id=row.id, label=0, outcome=one, original=row.texts, error=error)
+            for row, one, error in found
+        ]
         return AttackResults(rows=tuple(told), attack="pwws")
 
     monkeypatch.setattr(work, "attack_of", lambda *_: attack)
@@ -417,7 +421,8 @@ def test_an_attack_is_marked_by_what_became_of_each_row_and_calibrated_on_valida
     run = recipe.run("tiny", recipe.methods[0], recipe.columns[0], 1)
     workspace = Workspace(encoders={}, data=world / "data", out=tmp_path)
     found = work._answers(bag_victim(), Measure(attack="pwws", examples=6, calibrated=True), run, workspace)
-    assert found.held == "1?0010"
+    assert (found.held, found.unconfirmed) == ("1?0010", 1)
+    assert work._answers(bag_victim(), Measure(), run, workspace).unconfirmed is None
     assert fitted_on == [training_rows(run.settings, 1, world / "data")[1]]
 
 
