@@ -26,7 +26,7 @@ from transformers import (
 )
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
-from unshaken.attacks import PWWS, Transfer, Unflagged, Untargeted, Victim
+from unshaken.attacks import PWWS, Exhaustive, Genetic, HotFlip, Transfer, Unflagged, Untargeted, Victim
 from unshaken.attacks.space import PROBE
 from unshaken.attacks.spaces import Spaces
 from unshaken.detection import Agreement, Guarded
@@ -390,6 +390,47 @@ def test_what_half_precision_leaves_in_doubt_is_searched_again_in_full(
     budgeted = PWWS(query_budget=5, **options)(coarse, examples)
     assert all(row.queries <= 5 for row in budgeted)
     assert any(row.outcome == "skipped" for row in budgeted)
+
+
+class Sociable(ModelVictim):
+    """In company it leans towards class 0, so that texts of class 1 tip over there which do not alone."""
+
+    lean = 0.0
+
+    def batch_logits(self, batch: Any, model: Any) -> Any:
+        logits = super().batch_logits(batch, model)
+        return logits if len(logits) == 1 else logits + torch.tensor([self.lean, 0.0])
+
+
+@pytest.mark.parametrize("attack", [PWWS, Genetic, Exhaustive, HotFlip], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("scoring_dtype", [None, "bf16"])
+@pytest.mark.parametrize(
+    ("wrapped", "start"), [(Victim.of, 0.5), (voted, -0.6), (guarded, -0.6), (tempered_vote, -0.6)]
+)
+def test_a_search_goes_on_where_the_text_alone_does_not_bear_it_out(
+    tokenizer: Any, wrapped: Any, start: float, scoring_dtype: str | None, attack: Any
+) -> None:
+    """A model that is fooled in company only is no more robust for it: what its texts alone tell is found."""
+    model = tiny_bert(tokenizer).float()
+    plain = Victim.from_model(model, tokenizer)
+    leads = plain.log_probabilities([(text,) for text in TEXTS]) @ [-1.0, 1.0]
+    with torch.no_grad():
+        model.classifier.bias[1] += start - leads.min()  # so that some of class 1 are near to the border
+    examples, goal = labelled(plain), Unflagged() if wrapped is guarded else Untargeted()
+    victim = Sociable(model, tokenizer, scoring_dtype=scoring_dtype)
+    victim.lean = 0.6
+    sociable, options = wrapped(victim), {"substitutions": WORD_LIST, "goal": goal}
+    once = attack(query_budget=10**6, **options)(sociable.exact, examples)  # under a budget nothing is searched again
+    found, every = attack(**options)(sociable, examples), Exhaustive(**options)(wrapped(plain), examples)
+    assert any(row.unconfirmed for row in once)
+    assert not any(row.unconfirmed for row in found)
+    for before, after, best in zip(once, found, every, strict=True):
+        if after.outcome == "success":
+            assert goal.reached(wrapped(plain).answer_alone(after.adversarial)[None], after.label)[0]
+        elif attack is Exhaustive and after.outcome == "failure" and best.label == 1:  # it asked about every text
+            assert best.outcome == "failure"
+        if before.unconfirmed:
+            assert after.queries > before.queries
 
 
 def test_clean_answers_and_transfers_are_asked_in_full(tokenizer: Any) -> None:

@@ -96,6 +96,8 @@ class _Engine:
     Args:
         first: Examples of which a word must be open to change; otherwise the substitutions are a mistake of the call.
         has_answered: The victim is known to work, so that examples alone can be at fault.
+        is_wary: Texts that reach the goal are asked about alone at once, so that a search goes on where that does not
+            bear it out.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class _Engine:
         *,
         first: Sequence[Example] = (),
         has_answered: bool = False,
+        is_wary: bool = False,
     ) -> None:
         in_flight = side_by_side(victim) if in_flight is None else in_flight
         if in_flight < 1:
@@ -121,23 +124,29 @@ class _Engine:
         self._spaces: Spaces
         self._first = first
         self._has_answered = has_answered
+        self.is_wary = is_wary
 
     def results(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
         """Results in the order in which they are finished.
 
         What half precision had wrong to begin with, or broke where float32 does not bear it out, is searched again in
-        full; otherwise a model would look better or worse by rounding. Not so under a budget, which is spent by then.
+        full; what a model broke in company and the text alone does not bear out, warily. Otherwise a model would look
+        better or worse by rounding. Not so under a budget, which is spent by then.
         """
-        exact = self.victim.exact if self.attack.query_budget is None else self.victim
+        exact = self.victim.exact
+        is_half = exact is not self.victim
+        can_repeat = self.attack.query_budget is None and (is_half or self.victim.network is not None)
         doubted: dict[str, AttackResult] = {}
         for result in self._results(examples):
-            if exact is not self.victim and (result.unconfirmed or result.outcome == "skipped"):
+            if can_repeat and not self.is_wary and (result.unconfirmed or (is_half and result.outcome == "skipped")):
                 doubted[result.example_id] = result
             else:
                 yield result
         again = [example for example in examples if example.id in doubted]
-        in_full = _Engine(self.attack, exact, self.frozen, self.in_flight, has_answered=True)
-        for result in in_full._results(again):
+        if not again:
+            return
+        surer = _Engine(self.attack, exact, self.frozen, self.in_flight, has_answered=True, is_wary=not is_half)
+        for result in surer.results(again):
             before = doubted[result.example_id]
             yield replace(
                 result,
@@ -155,7 +164,11 @@ class _Engine:
         if not self._has_answered:
             self._spaces.require_effect(self._first)
         alone = list(examples)
-        if ManySearches.serves(self.attack) and (tables := self.victim.tables(len(examples[0].texts))):
+        if (
+            not self.is_wary
+            and ManySearches.serves(self.attack)
+            and (tables := self.victim.tables(len(examples[0].texts)))
+        ):
             together = ManySearches(self.attack, self.victim, tables, self._spaces.of)
             rounds = together.results(examples, self.in_flight)
             yield from held_together(self.victim, rounds, self._confirmed)
@@ -242,16 +255,33 @@ class _Engine:
 
     def answer(
         self,
-        questions: Sequence[Rows | list[Texts]],
-        looked_into: Sequence[ExampleSearch],
+        searches: Sequence[ExampleSearch],
+        questions: Sequence[np.ndarray],
+        prepared: Sequence[Rows | list[Texts]],
         finished: Sequence[AttackResult],
     ) -> tuple[list[np.ndarray | Exception], list[AttackResult]]:
         """Everything that runs the model, in one place: where there is a worker, it is the only one to touch it."""
+        looked_into = [search for search in searches if search.ask.look]
         if looked_into:
             looks = [Inspection(search.space, search.ask.rows[0], search.ask.look) for search in looked_into]
             for search, seen in zip(looked_into, self.attack.inspect(self.victim, looks), strict=True):
                 search.inspection = seen
-        return self.predict(questions), self._confirmed(finished)
+        answers = self.predict(prepared)
+        if self.is_wary:
+            answers = list(map(self._looked_at_again, searches, questions, answers))
+        return answers, self._confirmed(finished)
+
+    def _looked_at_again(
+        self, search: ExampleSearch, rows: np.ndarray, answers: np.ndarray | Exception
+    ) -> np.ndarray | Exception:
+        """The answers to an example's texts, those that reach the goal as each text alone is answered."""
+        if isinstance(answers, Exception):
+            return answers
+        label, looked_at = int(search.space.example.label), answers.copy()
+        is_text = ~(rows == PROBE).any(1)
+        for number in np.flatnonzero(is_text & self.attack.goal.reached(answers, label)).tolist():
+            looked_at[number] = self.victim.answer_alone(search.space.write(rows[number]))
+        return looked_at
 
     def _confirmed(self, results: Sequence[AttackResult]) -> list[AttackResult]:
         return with_similarity(self.attack.constraints, confirmed(self.attack.goal.reached, self.victim, results))
@@ -309,12 +339,12 @@ class _Cohort:
         self.engine.check(self.searches)
         questions = [search.question() for search in self.searches]
         prepared = self.engine.encode(self.searches, questions)
-        looked_into = [search for search in self.searches if search.ask.look]
+        asked = (self.searches, questions, prepared, self._finished)
         if self.worker is not None:
-            self._pending = self.worker.submit(self.engine.answer, prepared, looked_into, self._finished)
+            self._pending = self.worker.submit(self.engine.answer, *asked)
         else:
             self._pending = Future()
-            self._pending.set_result(self.engine.answer(prepared, looked_into, self._finished))
+            self._pending.set_result(self.engine.answer(*asked))
 
     def take_answers(self) -> Iterator[AttackResult]:
         if not self.is_busy or self._pending is None:

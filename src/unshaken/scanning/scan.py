@@ -52,6 +52,9 @@ class Detector(Wrapper):
     def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
         return self._shifted(self.victim.ask_again(texts, number)).astype(np.float32)
 
+    def answer_alone(self, texts: Texts) -> np.ndarray:
+        return np.asarray(self._shifted(self.victim.answer_alone(texts)[None])[0], np.float32)
+
     def _shifted(self, answers: np.ndarray) -> np.ndarray:
         caught = np.exp(answers[:, self.label].astype(np.float64))
         caught, rest = caught * (1 - self.threshold), (1 - caught) * self.threshold

@@ -47,6 +47,9 @@ class Tempered(Wrapper):
     def ask_again(self, texts: Sequence[tuple[str, ...]], number: int) -> Any:
         return self._scaled(self.victim.ask_again(texts, number)).astype(np.float32)
 
+    def answer_alone(self, texts: tuple[str, ...]) -> Any:
+        return self._scaled(self.victim.answer_alone(texts)).astype(np.float32)
+
     def _scaled(self, answers: Any) -> Any:
         scaled = answers.astype(np.float64) / self.temperature
         return scaled - np.logaddexp.reduce(scaled, axis=-1, keepdims=True)

@@ -39,3 +39,6 @@ class Reading(Wrapper):
 
     def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
         return self.victim.ask_again([self.reader.texts(row) for row in texts], number)
+
+    def answer_alone(self, texts: Texts) -> np.ndarray:
+        return self.victim.answer_alone(self.reader.texts(texts))
