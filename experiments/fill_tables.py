@@ -4,7 +4,7 @@
     python experiments/fill_tables.py --check    # say which page is stale, and fail
 
 A page marks a table's place with `<!-- name -->` and `<!-- /name -->`, and a number's with
-`<!--n recipe | encoder | method | column-->` and `<!--/n-->`. No number of a result is typed by hand.
+`<!--n recipe :: encoder :: method :: column-->` and `<!--/n-->`. No number of a result is typed by hand.
 """
 
 from __future__ import annotations
@@ -606,7 +606,7 @@ def filled(text: str) -> str:
         return f"<!-- {name} -->\n\n{TABLES[name]()}\n\n<!-- /{name} -->"
 
     def fill_number(match: re.Match[str]) -> str:
-        where = [part.strip() for part in match.group(1).split(" | ")]  # "I(S;T|Y)" is one name
+        where = [part.strip() for part in match.group(1).split(" :: ")]  # a bar would end a table's cell
         return f"<!--n {match.group(1)}-->{results.number(*where)}<!--/n-->"
 
     text = re.sub(r"<!-- ([a-z0-9-]+) -->\n.*?<!-- /\1 -->", fill, text, flags=re.DOTALL)

@@ -222,6 +222,9 @@ def made_by(outcomes: Sequence[Outcome]) -> str:
     return f"Made by {' and '.join(told)}."
 
 
+FOLD = '<details markdown="1"><summary>'  # the site reads Markdown inside of HTML only where it is told to
+
+
 def sections(names: Iterable[str]) -> str:
     return "\n\n".join(section(name) for name in names)
 
@@ -229,7 +232,7 @@ def sections(names: Iterable[str]) -> str:
 def section(name: str) -> str:
     """One recipe, folded: what it claims, a table an encoder, what it took, what was not run."""
     recipe = load_recipe(name)
-    lines = [f'<a id="{name}"></a>', "", f"<details><summary><b>{recipe.title}</b></summary>", ""]
+    lines = [f'<a id="{name}"></a>', "", f"{FOLD}<b>{recipe.title}</b></summary>", ""]
     lines += [f"`{name}`. {' '.join(recipe.about.split())}", ""]
     ran = list(of(name))
     if not ran:
@@ -256,7 +259,7 @@ def section(name: str) -> str:
 
 
 def _folded(title: str, lines: list[str]) -> list[str]:
-    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>", ""]
+    return [f"{FOLD}{title}</summary>", "", *lines, "", "</details>", ""]
 
 
 def _left_out(group: Group, recipe: Recipe) -> list[str]:
@@ -478,12 +481,15 @@ def totals() -> str:
 # ---------------------------------------------------------------------------------------------- collecting and drawing
 
 
-def collect(folders: list[str]) -> None:
+def collect(folders: list[str], *, again: bool = False) -> None:
     """Write each group's runs, as the command left them, to its file; answers that are not taken go to earlier/.
 
     Fuller by what the file's own groups ask: a training that another group shares may have been measured for that one.
     Records are taken whole, since two of one run may be of two models. Of equally full ones the kept one stays, then
     the first of the folders counts: a record does not tell whether its code is newer. Other answers are told of.
+
+    Args:
+        again: The folders are of runs that were made again, by newer code: of equally full ones theirs counts.
     """
     records: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in (outcome for folder in folders for outcome in load_outcomes(Path(folder))):
@@ -497,7 +503,8 @@ def collect(folders: list[str]) -> None:
         wanted = {job.run.key: job.measures for job in merge(jobs)}
         fuller = {}
         for key in sorted(wanted.keys() & records.keys()):
-            rivals = [*([known[key]] if key in known else []), *records[key]]
+            mine = [known[key]] if key in known else []
+            rivals = [*records[key], *mine] if again else [*mine, *records[key]]
             best = min(rivals, key=lambda one: len(one.lacks(wanted[key])))
             asked = {measure.key(best.run.settings.task) for measure in wanted[key]}
             for other in rivals:
@@ -590,7 +597,7 @@ def _interval(cell: Cell) -> tuple[float, float, float]:
 
 def main(words: list[str]) -> None:
     if words[:1] == ["collect"]:
-        collect(words[1:])
+        collect([word for word in words[1:] if word != "--again"], again="--again" in words)
     elif words == ["figures"]:
         figures()
     else:

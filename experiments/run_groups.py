@@ -34,6 +34,7 @@ def main() -> None:
     words.add_argument("--workers", type=int, default=16)
     words.add_argument("--minutes", type=float, default=float("inf"))
     words.add_argument("--method", action="append", help="a method by its name in the recipe; all if not given")
+    words.add_argument("--again", action="store_true", help="run what is kept already as well, with today's code")
     words.add_argument("--seed", action="append", type=int, help="a seed of the recipe; all if not given")
     given = words.parse_args()
     known = [group.file for group in groups()]
@@ -76,8 +77,9 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
     for job in merge(
         job for group in wanted for job in group.jobs() if given.seed is None or job.run.seed in given.seed
     ):
-        known = kept(file).get(job.run.key, workspace.outcome(job.run))
-        if known.lacks(job.measures) and workspace.outcome(job.run).lacks(job.measures):
+        known = None if given.again else kept(file).get(job.run.key)
+        is_kept = known is not None and not known.lacks(job.measures)
+        if not is_kept and workspace.outcome(job.run).lacks(job.measures):
             yield job, workspace
 
 

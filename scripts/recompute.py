@@ -73,7 +73,7 @@ BY_HAND = "outside of the filled places: written by hand"
 
 def check_sentences(findings: Findings, page: str, text: str, checkout: Checkout) -> None:
     for words, shown in re.findall(r"<!--n (.+?)-->(.*?)<!--/n-->", text):
-        recipe, source, method, what = (part.strip() for part in words.split(" | "))
+        recipe, source, method, what = (part.strip() for part in words.split(" :: "))
         Place(findings, page, f"in a sentence: {recipe}, {source}").cell(
             method, what, shown, sentence_number(checkout, recipe, source, method, what)
         )

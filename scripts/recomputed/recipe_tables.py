@@ -276,7 +276,7 @@ def check_sections(place: Place, lines: Sequence[str], checkout: Checkout, prefi
         if number in starts:
             check_recipe_table(here, starts[number], table)
             seen.add((recipe, table.title))
-            until = next((n for n in range(number, len(lines)) if lines[n].startswith("<details>")), len(lines))
+            until = next((n for n in range(number, len(lines)) if lines[n].startswith("<details")), len(lines))
             check_failures(here, lines[number:until], table)
             check_choices(here, lines[number:until], table)
         elif not is_table(line):

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 import typer
+from markdown_it import MarkdownIt
 from shell_lines import PAGES, ROOT, shell_lines
 
 from unshaken.cli import app
@@ -59,6 +60,19 @@ def test_every_command_has_a_row_in_which_command():
     rows = re.findall(r"^\|.*\|(.*)\|$", (ROOT / "docs" / "which-command.md").read_text(encoding="utf-8"), re.MULTILINE)
     named = set(re.findall(r"`unshaken ([a-z]+)", "\n".join(rows)))
     assert named == set(typer.main.get_command(app).commands)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_reader_sees_what_the_page_means(page):
+    """As GitHub and the site render it: a bar ends a cell wherever it stands, in a comment too."""
+    text = page.read_text(encoding="utf-8")
+    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert not re.search(r"&lt;!--|--&gt;", re.sub(r"<code.*?</code>", "", shown, flags=re.DOTALL))
+    assert text.count("<details") == text.count('<details markdown="1">')  # else the site shows the source
+    for table in re.findall(
+        r"(?:^\|.*\n)+", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    ):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

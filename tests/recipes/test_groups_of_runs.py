@@ -97,6 +97,7 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
     assert all(outcome["training"]["group_by_length"] for outcome in kept)
     assert call(*command, str(tmp_path / "other")).strip() == "0 training runs"
+    assert call(*command, str(tmp_path / "other"), "--again", "--method", "plain").startswith("2 training runs")
 
 
 @pytest.fixture
@@ -317,8 +318,17 @@ def test_of_two_records_of_a_run_one_is_taken_whole_and_the_other_told_of(
         assert len(told) == len(given)
         assert all("Taken: Made by commit `aaaaaaa` (version 0.1.0). Not: Made by commit `" in line for line in told)
         results.kept.cache_clear()
+    results.collect([str(tmp_path / "a")], again=True)  # by newer code, and less of it
+    assert (tmp_path / "small.jsonl").read_text() == whole.line() + "\n"
+    capsys.readouterr()
+    results.kept.cache_clear()
     results.collect([str(tmp_path / "b" / "whole")])
     assert run.name not in capsys.readouterr().out
     # No answer is lost, and none is kept twice.
     left = (tmp_path / "earlier" / "small.jsonl").read_text().splitlines()
     assert sorted(left) == sorted(other.line() for other in rest)
+    results.kept.cache_clear()
+    results.collect([str(tmp_path / "c")], again=True)
+    assert (tmp_path / "small.jsonl").read_text() == rest[2].line() + "\n"
+    left = (tmp_path / "earlier" / "small.jsonl").read_text().splitlines()
+    assert {whole.line(), *(other.line() for other in rest[:2])} <= set(left)
