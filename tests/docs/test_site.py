@@ -48,3 +48,7 @@ def test_the_site_builds_strictly(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "reference.html").read_text(encoding="utf-8")
     assert 'id="unshaken.training.hardening.harden"' in page
+    for name in ("results.html", "what-we-found.html"):  # what is folded is Markdown, too
+        folded = re.findall(r"<details.*?</details>", (tmp_path / name).read_text(encoding="utf-8"), re.DOTALL)
+        assert folded
+        assert not re.search(r"\| ---|\*\*\w|\]\(", re.sub(r"<code.*?</code>", "", "".join(folded), flags=re.DOTALL))
