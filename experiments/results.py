@@ -549,7 +549,8 @@ def figures() -> None:
         for group in of(name):
             chosen = group.recipe(name)
             if chosen.figure is not None:
-                drawn = draw(chosen, kept(group.file), group.encoder, found(group, name), changes=group.changes)
+                named, cells = labelled(group, name)
+                drawn = draw(named, kept(group.file), group.encoder, cells, changes=group.changes)
                 if drawn is not None:
                     png, svg = save_figure(drawn, image(group, name).with_suffix(""))
                     svg.unlink()
@@ -564,6 +565,7 @@ SHOWN = {
 
 def headline_figure() -> Any:
     """The README's: clean accuracy against the worst attack of the known dictionary, an encoder per panel."""
+    from unshaken_experiments.figure import interval
     from unshaken_experiments.paper_figures import tradeoff_panels
 
     panels = {}
@@ -571,7 +573,7 @@ def headline_figure() -> Any:
         all_defences = [found(own, "ours-calibrated") for own in of("ours-calibrated") if own.encoder == group.encoder]
         points = best_known([found(group, "ours-smoothing"), *all_defences])
         panels[TITLES[group.encoder]] = {
-            SHOWN[method]: (_interval(clean), _interval(worst)) for method, (clean, worst) in points.items()
+            SHOWN[method]: (interval(clean), interval(worst)) for method, (clean, worst) in points.items()
         }
     return tradeoff_panels(panels, y_label="worst of PWWS and Genetic (%)")
 
@@ -586,13 +588,6 @@ def best_known(tables: Sequence[Sequence[Cell]]) -> dict[str, tuple[Cell, Cell]]
             if worst and (method not in points or len(worst.seeds) >= len(points[method][1].seeds)):
                 points[method] = by_place[method, "Clean"], worst
     return {method: points[method] for method in SHOWN if method in points}
-
-
-def _interval(cell: Cell) -> tuple[float, float, float]:
-    assert cell.ours is not None
-    assert cell.low is not None
-    assert cell.high is not None
-    return cell.ours / 100, cell.low / 100, cell.high / 100
 
 
 def main(words: list[str]) -> None:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unshaken.reports import figures
 from unshaken_experiments import paper_figures as papers
 from unshaken_experiments.recipe import Method, Recipe
 from unshaken_experiments.runs import Outcome
@@ -34,7 +33,7 @@ def draw(
         case "feature-map":
             return _feature_map(of_first)
         case "trade-off":
-            return _trade_off(recipe, numbers)
+            return _trade_off(recipe, found)
         case "sweep":
             return _sweep(recipe, numbers)
 
@@ -52,20 +51,28 @@ def _families(recipe: Recipe) -> dict[str, list[Any]]:
     return families
 
 
-def _trade_off(recipe: Recipe, numbers: Mapping[tuple[str, str], float]) -> Any:
+def _trade_off(recipe: Recipe, found: Sequence[Cell]) -> Any:
     assert recipe.figure is not None
     assert recipe.figure.x is not None
     clean, robust = recipe.figure.x, recipe.figure.y[0]
+    cells = {(cell.method, cell.column): cell for cell in found if cell.ours is not None}
     points = {
         family: [
-            (numbers[method.name, clean] / 100, numbers[method.name, robust] / 100)
+            (interval(cells[method.name, clean]), interval(cells[method.name, robust]))
             for method in methods
-            if (method.name, clean) in numbers and (method.name, robust) in numbers
+            if (method.name, clean) in cells and (method.name, robust) in cells
         ]
         for family, methods in _families(recipe).items()
     }
     points = {family: pairs for family, pairs in points.items() if pairs}
-    return figures.tradeoff(points, y_label=f"accuracy under {robust} (%)") if points else None
+    return papers.tradeoff(points, y_label=f"accuracy under {robust} (%)") if points else None
+
+
+def interval(cell: Cell) -> papers.Interval:
+    """A number with its ends, as shares; without an interval the ends are the number."""
+    assert cell.ours is not None
+    low, high = (cell.ours if end is None else end for end in (cell.low, cell.high))
+    return cell.ours / 100, low / 100, high / 100
 
 
 def _sweep(recipe: Recipe, numbers: Mapping[tuple[str, str], float]) -> Any:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.reports import figures
 from unshaken.reports.figures import Series, finish, line_style, panel, percent, point_style, shown
 from unshaken.reports.figures import panels as panels_of
 
 Interval = tuple[float, float, float]  # mean and the ends of its 95% interval
+BESIDE: dict[str, Any] = {"frameon": False, "fontsize": 9, "loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
 
 
 def tradeoff_panels(
@@ -40,7 +42,26 @@ def tradeoff_panels(
         axes.set(title=shown(title), xlabel=x_label, ylim=(0, 100))
     many[0].set_ylabel(y_label)
     handles = [drawn[name] for name in names]
-    many[-1].legend(handles=handles, frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    many[-1].legend(handles=handles, **BESIDE)
+    return figure
+
+
+def tradeoff(points: Mapping[str, Sequence[tuple[Interval, Interval]]], *, y_label: str) -> Any:
+    """Clean against robust accuracy as reports draw it, with the Pareto front, and with error bars.
+
+    Args:
+        points: Method -> the clean and the robust accuracy of each of its settings, as shares.
+    """
+    figure = figures.tradeoff(
+        {name: [(x[0], y[0]) for x, y in pairs] for name, pairs in points.items()}, y_label=y_label
+    )
+    for index, pairs in enumerate(points.values()):
+        for pair in pairs:
+            (x, x_low, x_high), (y, y_low, y_high) = (percent(interval) for interval in pair)
+            ends = {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
+            style = {"ecolor": point_style(index)["color"], "elinewidth": 0.9, "alpha": 0.45, "zorder": 1}
+            figure.axes[0].errorbar([x], [y], fmt="none", **ends, **style)
+    figure.axes[0].legend(**BESIDE)  # inside, it would lie on the bars
     return figure
 
 
