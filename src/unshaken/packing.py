@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
 
 from unshaken.attention import TAKE_MADE_MASKS, added_to_scores
+from unshaken.known_hands import intrusions, is_by_known_hands, parts_of
 from unshaken.replays import Replays
 from unshaken.standing_in import standing_in
 
 WORTH = 0.85  # of the places, or more: moving tokens would cost what it saves
 ALIGNED = 8  # GPUs add a mask as it is where its rows have a multiple of this many places
 FEW_SHAPES = 4  # rows on a GPU come in multiples of this many, so that few graphs serve an inner search
-_AUTHORS: dict[type, type] = {}
 REMEMBERED = 4  # batches whose arrangement is kept: a step asks for the clean texts, and for others, many times
 
 
@@ -34,6 +34,7 @@ def packed(model: Any) -> contextlib.AbstractContextManager[Packed]:
 
     A mask that was met before is not looked at again, unless it was written to in a way that torch counts (not through
     `.data` or numpy). Attention adds 0 times what the other texts of a row are, so that a NaN in one reaches them.
+    Hidden states are zeros at padding, where the model's own are something that nobody should read. For one thread.
     Whoever opens it anew for each step keeps one `Packed` and its graphs: `Packed(model).standing_in()`.
 
     Example:
@@ -53,49 +54,17 @@ def can_pack(model: Any) -> bool:
         and getattr(config, "_attn_implementation", None) in ("sdpa", "eager")
         and getattr(config, "position_embedding_type", "absolute") == "absolute"
         and not getattr(config, "is_decoder", False)
+        and not getattr(config, "chunk_size_feed_forward", 0)  # a width may be no multiple of it
         and isinstance(_stack(base), nn.Module)
-        and _author(type(model)).__name__.endswith("ForSequenceClassification")
-        and _is_by_known_hands(model)
+        and type(model).__name__.endswith("ForSequenceClassification")
+        and is_by_known_hands(model)
     )
 
 
 def _stack(base: nn.Module) -> Any:
     """What runs the layers, one after the other."""
-    return getattr(base, "encoder", None) or getattr(base, "transformer", None)
-
-
-def _is_by_known_hands(model: nn.Module) -> bool:
-    """Whether layers, head and hooks are none that might know rows, or read padding. Embeddings may be anybody's."""
-    base: Any = model.base_model
-    seen_whole = {id(part) for part in (model, base, _stack(base))}  # hooks there see padded batches
-    todo: list[Any] = [model]  # `modules()` takes three times as long, and this is asked in every step
-    while todo:
-        part = todo.pop()
-        if part is None or part is getattr(base, "embeddings", None):
-            continue
-        hooks = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
-        is_watched = hooks and id(part) not in seen_whole
-        if not _is_known(_author(type(part)).__module__) or (is_watched and not _are_known(part)):
-            return False
-        todo += part._modules.values()
-    return True
-
-
-def _are_known(part: nn.Module) -> bool:
-    """Whether it is torch, transformers or ourselves who look into a module."""
-    kinds = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-    return all(_is_known(str(getattr(hook, "__module__", None))) for hooks in kinds for hook in hooks.values())
-
-
-def _is_known(module: str) -> bool:
-    return module.partition(".")[0] in ("torch", "transformers", "accelerate", "unshaken")
-
-
-def _author(kind: Any) -> type:
-    """The class whose forward runs; FSDP and others make subclasses of their own."""
-    if kind not in _AUTHORS:
-        _AUTHORS[kind] = next(own for own in kind.__mro__ if "forward" in vars(own))
-    return _AUTHORS[kind]
+    encoder = getattr(base, "encoder", None)
+    return getattr(base, "transformer", None) if encoder is None else encoder
 
 
 class Packed:
@@ -108,6 +77,8 @@ class Packed:
         self.layers: Any = None
         self.replays: Replays | None = None
         self._known: list[_Known] = []
+        self._parts: list[nn.Module] = []
+        self._intrusions = 0
 
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[Packed]:
@@ -117,11 +88,13 @@ class Packed:
             yield self
             return
         base, stack = self.model.base_model, _stack(self.model.base_model)
-        if self.replays is None:
+        self._parts = parts_of(self.model)
+        if self.replays is None or self.replays.stack is not stack:
             self.replays = Replays(stack)
         self.base, self.layers = base.forward, stack.forward
         try:
             with standing_in(base, self.encode), standing_in(stack, self.compute):
+                self._intrusions = intrusions(self._parts)
                 yield self
         finally:
             self.base = self.layers = None
@@ -131,13 +104,15 @@ class Packed:
         asks_attention = kwargs.get("output_attentions", getattr(config, "output_attentions", False))
         if not isinstance(mask, Tensor) or mask.dim() != 2 or asks_attention or torch.compiler.is_compiling():
             return self.base(*args, **kwargs)
+        if self._texts(args, kwargs) != mask.shape or not self._is_undisturbed():
+            return self.base(*args, **kwargs)
         known = self._look_up(mask)
         kwargs["attention_mask"] = known.made(self._dtype(mask), mask)
-        self.now = known
+        before, self.now = self.now, known
         try:
             output = self.base(*args, **{**kwargs, "return_dict": True})
         finally:
-            self.now = None
+            self.now = before
         if known.arrangement is not None and output.get("hidden_states") is not None:
             output["hidden_states"] = tuple(map(known.arrangement.padded, output["hidden_states"]))
         return output if kwargs.get("return_dict", getattr(config, "return_dict", True)) else output.to_tuple()
@@ -157,20 +132,32 @@ class Packed:
             output["last_hidden_state"] = arrangement.padded(output["last_hidden_state"])
         return output
 
+    @staticmethod
+    def _texts(args: Any, kwargs: Any) -> torch.Size | None:
+        """Rows and width of what the base model is given; None where it is nothing known."""
+        given = (*args[:1], kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
+        return next((found.shape[:2] for found in given if isinstance(found, Tensor)), None)
+
+    def _is_undisturbed(self) -> bool:
+        """Whether nobody looks into the model who did not when this was opened, or he may."""
+        found = intrusions(self._parts)
+        if found != self._intrusions and is_by_known_hands(self.model):
+            self._intrusions = found
+        return found == self._intrusions
+
     def _dtype(self, mask: Tensor) -> torch.dtype:
         """What the layers' scores are in."""
         kind = mask.device.type
-        if torch.is_autocast_enabled(kind):
-            return torch.get_autocast_dtype(kind)
-        dtype: torch.dtype = next(self.model.parameters()).dtype
-        return dtype
+        dtype: torch.dtype = next(_stack(self.model.base_model).parameters()).dtype
+        is_cast = torch.is_autocast_enabled(kind) and dtype != torch.float64  # which autocast leaves alone
+        return torch.get_autocast_dtype(kind) if is_cast else dtype
 
     def _look_up(self, mask: Tensor) -> _Known:
         version = None if mask.is_inference() or torch.is_inference_mode_enabled() else mask._version
         for known in self._known:
             if known.source() is mask and known.version == version:
                 return known
-        real = mask.detach().cpu().numpy() != 0  # the one wait of a batch for its GPU
+        real = (mask.detach() != 0).cpu().numpy()  # the one wait of a batch for its GPU
         found = _Known(
             source=weakref.ref(mask),
             version=version,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import io
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_trainer import arguments, network, tokenizer, weights
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -22,6 +25,7 @@ from transformers import (
     BertForTokenClassification,
     TrainerCallback,
 )
+from transformers.models.bert.modeling_bert import BertLayer, BertPooler
 from uneven import NEIGHBOURS, uneven
 
 from unshaken import Connection, RobustTrainer, connect
@@ -70,8 +74,13 @@ def watch(model: Any) -> list[tuple[int, int]]:
         seen.append(tuple((args[0] if args else kwargs["hidden_states"]).shape[:2]))
         return own(*args, **kwargs)
 
-    stack.forward = forward
+    stack.forward = trusted(forward)
     return seen
+
+
+def trusted(function: Any) -> Any:
+    """As if it were ours: layers that a stranger looks into run padded."""
+    return FunctionType(function.__code__, {**globals(), "__name__": "unshaken.tests"}, closure=function.__closure__)
 
 
 def answered(model: Any, inputs: dict[str, Tensor], **options: Any) -> tuple[Any, dict[str, Tensor]]:
@@ -261,7 +270,35 @@ def unfit(kind: str) -> Any:
         getattr(model.bert.encoder.layer[0], kind)(lambda *_: None)
     if kind == "builtin hook":
         model.bert.encoder.layer[0].register_forward_hook([].append)  # which names no module
+    if kind == "hook on the encoder":
+        model.bert.register_forward_hook(lambda module, given, found: found)
+    if kind == "patched pooler":
+        model.bert.pooler.forward = lambda states: states.mean(1)
+    if kind == "dressed patch":
+        layer = model.bert.encoder.layer[0]
+        layer.forward = functools.wraps(type(layer).forward)(lambda states, *_, **__: states + states.mean(1, True))
+    if kind == "patched model":
+        model.forward = MethodType(MeanHead.forward, model)
+    if kind == "pooling by torch":
+        model.bert.pooler = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((1, 16)), torch.nn.Flatten(1))
+    if kind == "convolution":
+        model.classifier = torch.nn.Conv1d(1, 1, 3)
+    if kind == "attention of torch":
+        model.bert.pooler = torch.nn.MultiheadAttention(16, 2)
+    if kind == "layer of another family":
+        model.bert.encoder.layer[0] = tiny("roberta").roberta.encoder.layer[0]
+    if kind == "own feed-forward":
+        model.bert.encoder.layer[0].__class__ = OwnFeedForward
+    if kind == "chunks":
+        model.config.chunk_size_feed_forward = 7
+    if kind == "compiled layers":
+        model.bert.encoder = torch.compile(model.bert.encoder)
     return model
+
+
+class OwnFeedForward(BertLayer):
+    def feed_forward_chunk(self, states: Tensor) -> Tensor:
+        return super().feed_forward_chunk(states) + states.mean(1, keepdim=True)
 
 
 class OwnPooler(torch.nn.Module):
@@ -270,6 +307,8 @@ class OwnPooler(torch.nn.Module):
 
 
 KINDS = ["connected", "own class", "own pooler", "other task", "decoder", "relative", "other attention", "builtin hook"]
+KINDS += ["hook on the encoder", "patched pooler", "dressed patch", "patched model", "pooling by torch", "convolution"]
+KINDS += ["attention of torch", "layer of another family", "own feed-forward", "chunks", "compiled layers"]
 HOOKS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
 
 
@@ -281,6 +320,61 @@ def test_models_whose_layers_or_heads_need_their_rows_run_as_always(kind: str) -
     assert not can_pack(model)
     with packed(model):
         assert "forward" not in vars(model.base_model)
+
+
+def test_a_class_that_was_patched_and_hooks_for_all_modules_run_as_always(monkeypatch: Any) -> None:
+    model = tiny("bert")
+    with monkeypatch.context() as patch:
+        patch.setattr(BertPooler, "forward", lambda self, states: states.mean(1))
+        assert not can_pack(model)
+    assert can_pack(model)
+    hook = register_module_forward_hook(lambda *_: None)
+    assert not can_pack(model)
+    hook.remove()
+    assert can_pack(model)
+
+
+def test_who_looks_into_the_model_while_it_is_open_sees_padded_rows() -> None:
+    """As a mixup of hidden states does, which hooks a layer for one pass."""
+    model, inputs = tiny("bert"), batch()
+    layer = model.bert.encoder.layer[0]
+
+    def mixed() -> Tensor:
+        hook = layer.register_forward_hook(lambda module, given, found: 0.7 * found + 0.3 * found.mean(1, keepdim=True))
+        try:
+            return model(**inputs).logits
+        finally:
+            hook.remove()
+
+    expected, plain = mixed(), model(**inputs).logits
+    assert not torch.allclose(expected, plain)
+    rows = watch(model)
+    with packed(model):
+        torch.testing.assert_close(mixed(), expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(model(**inputs).logits, plain, rtol=0, atol=1e-12)
+        torch.testing.assert_close(mixed(), expected, rtol=0, atol=1e-12)
+    assert rows == [(8, 14), (3, 16), (8, 14)]
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 14), (4, 14), (8, 12)])
+def test_a_mask_of_another_shape_is_refused_as_always(rows: int, width: int) -> None:
+    model, inputs = tiny("bert"), batch()
+    inputs["attention_mask"] = inputs["attention_mask"][:rows, :width]
+    with packed(model), pytest.raises((RuntimeError, IndexError)):
+        model(**inputs)
+
+
+def test_masks_and_weights_of_other_precisions() -> None:
+    model, inputs = tiny("bert"), batch()
+    expected = model(**inputs).logits
+    rows = watch(model)
+    with packed(model):
+        for kind in (torch.bfloat16, torch.float16, torch.bool):
+            found = model(**{**inputs, "attention_mask": inputs["attention_mask"].to(kind)}).logits
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # which leaves float64 as it is
+            torch.testing.assert_close(model(**inputs).logits, expected, rtol=0, atol=1e-12)
+    assert rows == [(3, 16)] * 4
 
 
 def test_hooks_of_transformers_and_embeddings_of_ones_own_are_no_obstacle() -> None:
@@ -297,7 +391,7 @@ def test_hooks_of_transformers_and_embeddings_of_ones_own_are_no_obstacle() -> N
 
 
 def test_the_model_is_left_as_it_was_also_by_an_error() -> None:
-    model, own = tiny("bert"), lambda *args, **kwargs: None
+    model, own = tiny("bert"), trusted(lambda *args, **kwargs: None)
     model.bert.encoder.forward = own
     with contextlib.suppress(ZeroDivisionError), packed(model):
         assert model.bert.encoder.forward is not own
@@ -522,13 +616,30 @@ def test_a_replayed_search_finds_the_gradients_of_one_that_is_run(monkeypatch: A
         found = torch.autograd.grad(logits.square().sum(), vectors)[0]
         torch.testing.assert_close(found, run(vectors, size), rtol=0, atol=1e-12)
 
+    # Another shape, precision or mask has a graph of its own.
+    made, rest = len(held), {"attention_mask": mask[:5]}
+    for _ in range(4):
+        few = vectors[:5].detach().requires_grad_()
+        found = search(model, rows, rest, few)
+    with torch.enable_grad():
+        logits = model(inputs_embeds=few, attention_mask=mask[:5]).logits
+    torch.testing.assert_close(found, torch.autograd.grad(logits.square().sum(), few)[0], rtol=0, atol=1e-12)
+    assert len(held) == made + 1
+
     # Weights that were put elsewhere are captured anew.
     dense = model.bert.encoder.layer[0].output.dense
     dense.weight = torch.nn.Parameter(3 * dense.weight.detach())
     for _ in range(4):
         found = search(model, rows, inputs, vectors)
     torch.testing.assert_close(found, run(vectors), rtol=0, atol=1e-12)
-    assert len(held) == 2
+    assert len(held) == made + 2
+
+    # So are layers that took the place of others.
+    model.bert.encoder = tiny_model("bert", num_labels=2, dropout=0.0).eval().bert.encoder
+    for _ in range(4):
+        found = search(model, rows, inputs, vectors)
+    torch.testing.assert_close(found, run(vectors), rtol=0, atol=1e-12)
+    assert len(held) == made + 3
 
 
 def test_of_all_that_climbs_the_hull_search_alone_asks_for_no_weights_gradient(monkeypatch: Any) -> None:
