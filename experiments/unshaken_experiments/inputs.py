@@ -14,7 +14,6 @@ from unshaken_experiments.runs import COUNTER_FITTED, SETTINGS, Measure, Run, Se
 COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 # Substitution sets that read nothing a recipe could choose.
 WITHOUT_FILES = ("wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing")
-TWO_HOPS = "two-hops:"
 UNSEEN = "unseen-neighbours"  # in the input embeddings of MiniLM, less those of both dictionaries
 CONNECTING = ("connection", "layers", "solver", "gradient", "form", "theta", "step")
 HARDENING = (*CONNECTING, "defence", "smooth", "hops", "reader")
@@ -106,12 +105,14 @@ def synonyms_of(settings: Settings, data: Path | None) -> tuple[Any, ...]:
 def substitutions_of(name: str, data: Path | None) -> Any:
     from unshaken.embedded import minilm_path
     from unshaken.names import from_spec, split_specs
-    from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, EmbeddingNeighbours, TwoHops, Unseen
+    from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, EmbeddingNeighbours, Unseen
+    from unshaken.substitutions.specs import MADE_OF_ANOTHER
 
     if len(names := split_specs("substitutions", name)) > 1:
         return All(tuple(substitutions_of(one, data) for one in names))
-    if name.startswith(TWO_HOPS):
-        return TwoHops(substitutions_of(name.removeprefix(TWO_HOPS), data))
+    way, _, source = name.partition(":")
+    if way in MADE_OF_ANOTHER:
+        return MADE_OF_ANOTHER[way][0](substitutions_of(source, data))
     if name == UNSEEN:
         known = (substitutions_of(COUNTER_FITTED, data), substitutions_of("wordnet", data))
         return Unseen(EmbeddingNeighbours(model=str(minilm_path())), known)

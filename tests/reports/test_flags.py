@@ -9,7 +9,7 @@ from report_parts import TRAINED_ON, made_evaluation, run
 
 from unshaken.evaluation.results import Evaluation, Recheck
 from unshaken.reports import FLAGS, Report
-from unshaken.substitutions import All, Dictionary, Homoglyphs, Substitutions, Typos, WordNet
+from unshaken.substitutions import All, Dictionary, Homoglyphs, Substitutions, Typos, Unmended, WordNet
 
 
 def clean() -> Evaluation:
@@ -185,6 +185,7 @@ OWN = Dictionary(entries={"good": ["fine"]}, source="salt and pepper.json")
         ((OWN, TYPOS), "all", True),
         ((OWN, All((TYPOS, WORDNET))), "all", True),
         ((OWN, TYPOS), "unicode", False),
+        ((OWN, Unmended(TYPOS)), "all", False),  # nobody has seen what the reader leaves
         ((TYPOS, Homoglyphs()), "all", False),  # which another flag tells: training used neither
     ],
 )
@@ -202,6 +203,18 @@ def test_a_joined_set_is_known_where_training_and_the_reader_know_all_of_it(
     assert ("same-substitutions" in flags) == is_known
     if is_known:
         assert "beside what the reader maps back (typos)" in flags["same-substitutions"].evidence
+
+
+@pytest.mark.parametrize("source", [Unmended(OWN), All((OWN, Unmended(WORDNET)))])
+def test_what_a_reader_leaves_of_a_set_is_known_to_whoever_knows_the_set(source: Substitutions) -> None:
+    item = clean()
+    for known, flags in (((WORDNET, OWN), {"same-substitutions"}), ((WORDNET,), set())):
+        training = replace(item.model.training, substitutions=tuple(one.described() for one in known))
+        runs = tuple(
+            replace(one, settings={**one.settings, "substitutions": source.described()}) for one in item.attacks
+        )
+        changed = replace(item, model=replace(item.model, training=training), attacks=runs)
+        assert {check.flag for check in Report(evaluations=tuple(three_seeds(changed))).flags} == flags
 
 
 def test_names_of_files_are_not_taken_for_the_sets_that_a_joined_one_joins() -> None:

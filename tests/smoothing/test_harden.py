@@ -15,7 +15,7 @@ from unshaken.evaluation import merge
 from unshaken.examples import Example, Examples
 from unshaken.readers import load as load_reader
 from unshaken.smoothing import smoothing_of
-from unshaken.substitutions import Dictionary, WordNet
+from unshaken.substitutions import All, Dictionary, Typos, Unmended, WordNet
 from unshaken.tasks import load_examples, save_examples
 from unshaken.tasks.leakage import trained_on
 from unshaken.tasks.load import split_seed
@@ -51,7 +51,12 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     assert {item.model.method for item in found.report.evaluations} == {"plain", "hardened"}
     assert set(found.report.model_names.values()) == {"plain", "hardened"}  # and not the folders they lie in
     raised = {check.flag for check in found.report.flags if "hardened" in check.subject}
-    assert "knows-this-source" in raised
+    assert not raised & {"knows-this-source", "same-substitutions"}  # the reader mends none of what it was attacked by
+    runs = [run for item in found.report.evaluations for run in item.attacks]
+    assert {run.attack for run in runs} == {"pwws", "genetic"}
+    for run in runs:
+        assert [one["name"] for one in run.settings["substitutions"]["sources"]] == ["dictionary", "unmended"]
+        assert run.settings["substitutions"] == All((WORDS, Unmended(Typos()))).described()  # of both models
     assert "batch-dependence" not in raised
     assert found.held_out is None  # rows to report on were given
     assert not (tmp_path / "out" / "held-out.jsonl").exists()

@@ -17,7 +17,7 @@ from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from unshaken import Victim
-from unshaken.attacks import PWWS, Greedy
+from unshaken.attacks import PWWS, Exhaustive, Greedy
 from unshaken.attacks.spaces import Spaces
 from unshaken.cli.scan import with_reader
 from unshaken.embedded import minilm_path
@@ -35,19 +35,31 @@ from unshaken.readers import (
     Spelling,
     Synonyms,
     Unicode,
-    Unmended,
     load,
     parse,
 )
 from unshaken.readers.known import whole_words
 from unshaken.readers.spelling import edits
-from unshaken.substitutions import SUBSTITUTIONS, Dictionary, Homoglyphs, Typos, segment
+from unshaken.substitutions import (
+    SUBSTITUTIONS,
+    All,
+    Dictionary,
+    Homoglyphs,
+    TwoHops,
+    Typos,
+    Unmended,
+    Unseen,
+    WordNet,
+    parse_substitutions,
+    segment,
+)
 from unshaken.substitutions.function_words import FUNCTION_WORDS
 from unshaken.substitutions.typos import KINDS, kind_of_error
 from unshaken.substitutions.wordnet import table
 from unshaken.substitutions.words import visible_positions
 from unshaken.tasks import load_task
 from unshaken.victims import Reading
+from unshaken.victims.calibrated import Tempered
 
 TEXT = "a good free movie with a wonderful story that critics praise without shame"
 KNOWN = KnownWords.of([TEXT, "a movie"])
@@ -371,7 +383,7 @@ def test_synonyms_are_named_with_the_sets_that_they_join() -> None:
 def test_unmended_is_all_of_a_source_that_the_reader_does_not_read_as_the_word() -> None:
     known = KnownWords.of(["a form that comes from a farm", "from", "from"])
     reader = parse("spelling", known)
-    left = Unmended(Typos(), reader, limit=None)
+    left = Unmended(Typos(), reader)
     for word in ("from", "comes", "zyxwvu"):  # the last is known to nobody
         typed = Typos().candidates([word], 0)
         mended = [typo for typo in typed if reader(typo) == word]
@@ -379,7 +391,7 @@ def test_unmended_is_all_of_a_source_that_the_reader_does_not_read_as_the_word()
         assert bool(mended) == (word in known)
     assert "form" in left.candidates(["from"], 0)
     assert len(left.candidates(["zyxwvu"], 0)) > 8
-    few = Unmended(Typos(), reader)  # eight that are left, not what is left of eight
+    few = Unmended(Typos(), reader, limit=8)  # eight that are left, not what is left of eight
     assert few.candidates(["best"], 0) == left.candidates(["best"], 0)[:8]
     first = Typos().candidates(["best"], 0)[:8]
     assert len(few.candidates(["best"], 0)) == 8 > sum(reader(typo) != "best" for typo in first)
@@ -402,7 +414,52 @@ def test_an_attack_that_knows_the_reader_breaks_what_one_that_does_not_cannot() 
     mended = Dictionary(entries={"from": [t for t in Typos().candidates(["from"], 0) if reader(t) == "from"]})
     (held,) = PWWS(substitutions=mended)(victim, rows)
     (broken,) = PWWS(substitutions=Unmended(Typos(), reader))(victim, rows)
+    (told,) = PWWS(substitutions=Unmended(Typos()))(victim, rows)  # by the victim itself
     assert (held.outcome, broken.outcome) == ("failure", "success")
+    assert (told.adversarial, told.queries) == (broken.adversarial, broken.queries)
+
+
+def test_what_the_reader_leaves_is_asked_of_each_victim_s_own_reader() -> None:
+    """Within other sets, too; a victim without a reader meets the source as it is, and wrappers hand theirs on."""
+    known = KnownWords.of(["a form that comes from a farm", "from", "from"])
+    reader = parse("spelling", known)
+    asked: list[str] = []
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        asked.extend(texts)
+        return [[0.1, 0.9]] * len(texts)
+
+    plain = Victim.from_callable(answer, 2)
+    rows = [Example(id="0", texts=("from",), label=1)]
+    typed = set(Typos().candidates(["from"], 0))
+    left = {typo for typo in typed if reader(typo) != "from"}
+    assert {"form"} == left < typed
+    for source in (Unmended(Typos()), All((Unmended(Typos()),), limit=None), parse_substitutions("unmended:typos")[0]):
+        for victim, tried in ((plain, typed), (Reading(plain, reader), set(map(reader, left)))):
+            asked.clear()
+            attack = Exhaustive(substitutions=source)
+            found = attack(victim, rows)
+            assert set(asked) - {"from"} == tried
+            assert found.settings["substitutions"] == source.described()  # of all victims the same attack
+    assert Tempered(Reading(plain, reader), 2.0).reader is reader
+    far = TwoHops(Unmended(Dictionary(entries={"from": ["frrom"], "frrom": ["story"]})))
+    assert [far.against(one).candidates(["from"], 0) for one in (None, reader)] == [["story"], []]
+    assert Unseen(Unmended(Typos()), known=(WordNet(),), limit=None).against(reader).candidates(["from"], 0) == [
+        typo for typo in Typos().candidates(["from"], 0) if typo in left
+    ]
+    own = Unmended(Typos(), reader)
+    assert own.against(parse("unicode", known)) is own  # whoever names a reader means that one
+    assert (own.provenance, Unmended(Typos()).provenance) == (
+        f"what the reader does not mend of {Typos().provenance}",
+        f"what the model's reader does not mend of {Typos().provenance}",
+    )
+
+
+def test_without_a_model_nobody_knows_what_a_reader_leaves() -> None:
+    with pytest.raises(UnshakenError, match="unmended:typos is for attacks.*here name typos"):
+        All((WordNet(), Unmended(Typos()))).candidates(["from"], 0)
+    with pytest.raises(UnshakenError, match="not mend of which set"):
+        parse_substitutions("wordnet,unmended")
 
 
 def test_misread_words_are_those_an_attacker_reaches_through_the_reader() -> None:
@@ -624,7 +681,7 @@ def test_misread_words_are_told_in_lower_case_for_words_that_training_has() -> N
     )
     assert upper == [word.upper() for word in lower]
     assert left.provenance == f"what the reader makes of {Typos().provenance}, all for one word"
-    few = Unmended(source, parse("spelling", known))
+    few = Unmended(source, parse("spelling", known), 8)
     assert few.provenance == f"what the reader does not mend of {source.provenance}, at most 8 for one word"
     prints = {
         kind(one, parse("spelling", words), limit).fingerprint

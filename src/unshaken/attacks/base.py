@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 
@@ -129,6 +129,10 @@ class SearchAttack(Attack):
                 raise UnshakenError(f"{budget} is {value}; it must be positive, or None for no limit")
         if isinstance(self.frozen_columns, (str, int)):
             object.__setattr__(self, "frozen_columns", (self.frozen_columns,))
+
+    def against(self, victim: Victim) -> Self:
+        """The same search by somebody who knows the victim's reader; records name it as it was asked for."""
+        return dataclasses.replace(self, substitutions=self.substitutions.against(victim.reader))
 
     @abstractmethod
     def search(self, space: Space, clean: Scores, rng: np.random.Generator) -> Search:

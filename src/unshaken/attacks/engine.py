@@ -73,7 +73,9 @@ def run(
         done = file.of(mine) if file else {}
         bar = stack.enter_context(ProgressBar(attack.name, len(mine), list(done.values()))) if progress else None
         has_answered = bool(done) or getattr(examples, "is_part", False)
-        engine = _Engine(attack, victim, frozen, in_flight, first=examples[:BLOCK], has_answered=has_answered)
+        engine = _Engine(
+            attack.against(victim), victim, frozen, in_flight, first=examples[:BLOCK], has_answered=has_answered
+        )
         for result in engine.results([example for example in mine if example.id not in done]):
             done[result.example_id] = result
             if file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
@@ -46,8 +47,9 @@ TABLES = {one: path for one, path, _ in KINDS.values()} | {
     "threat": "unshaken.leaderboard.tracks:THREATS",
     "where": "unshaken.connections.connection:Where",
 }
-TWO_HOPS = "two-hops"
-_WORDS = {"connection": ("none",), "reader": ("all",), "substitutions": (TWO_HOPS,)}  # which name no method
+MADE_OF_ANOTHER = ("two-hops", "unmended")  # sets, "two-hops:wordnet"
+_WORDS = {"connection": ("none",), "reader": ("all",), "substitutions": MADE_OF_ANOTHER}  # which name no method
+_BEFORE_ANOTHER = "|".join(f"{name}:" for name in MADE_OF_ANOTHER)
 
 
 def named(kind: str, *flags: str, help: str) -> Any:
@@ -65,7 +67,7 @@ def require_known(kind: str, specs: str) -> None:
     """Refuse a name that no table has; settings and classes of the user's own are left to who makes them."""
     names = dict.fromkeys((*names_in(TABLES[kind]), *_WORDS.get(kind, ())))
     for spec in split_specs(kind, specs):
-        name, _, rest = spec.replace(f"{TWO_HOPS}:", "").partition(":")
+        name, _, rest = re.sub(_BEFORE_ANOTHER, "", spec).partition(":")
         is_path = rest.partition(":")[0].isidentifier()
         key = name.strip().lower().replace("_", "-")
         if key and key not in names and not is_path and key not in installed(kind):

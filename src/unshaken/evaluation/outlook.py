@@ -121,7 +121,8 @@ def _is_bounded(attack: Attack) -> TypeGuard[SearchAttack]:
 def _most_questions(attack: SearchAttack, few: Examples) -> float:
     """About one example, by a search that finds nothing or meets its budget: the mean, as long texts ask for most."""
     most = inf if attack.query_budget is None else attack.query_budget
-    found = [coverage(attack.substitutions, few.with_rows([row])) for row in few]
+    source = attack.substitutions.against(None)  # a reader leaves an attacker less to ask about
+    found = [coverage(source, few.with_rows([row])) for row in few]
     return fmean(
         min(queries_to_the_end(attack, one.positions, one.positions * (one.choices - 1)), most) for one in found
     )

@@ -13,7 +13,7 @@ from unshaken.names import from_spec, split_specs
 from unshaken.readers.base import FILE_NAME, Reader, Readers, from_dict, saved_reader
 from unshaken.readers.known import KnownWords
 from unshaken.readers.leet import Leet
-from unshaken.readers.misread import Misread, Unmended
+from unshaken.readers.misread import Misread
 from unshaken.readers.spacing import Spacing
 from unshaken.readers.spelling import Spelling
 from unshaken.readers.synonyms import Synonyms
@@ -74,7 +74,6 @@ __all__ = [
     "Spelling",
     "Synonyms",
     "Unicode",
-    "Unmended",
     "from_dict",
     "load",
     "parse",

@@ -1,9 +1,8 @@
-"""`Misread`: the words that a reader takes for each other. `Unmended`: what an attacker may still write."""
+"""`Misread`: the words that a reader takes for each other."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,27 +14,7 @@ from unshaken.substitutions.words import segment
 
 
 @dataclass(frozen=True)
-class _ThroughReader(Substitutions):
-    """A source as it looks through a reader."""
-
-    about: ClassVar[str]
-
-    source: Substitutions
-    reader: Readers
-    limit: int | None = 8  # as in All
-
-    @property
-    def provenance(self) -> str:
-        each = "all" if self.limit is None else f"at most {self.limit}"
-        return f"what the reader {self.about} {self.source.provenance}, {each} for one word"
-
-    @property
-    def fingerprint(self) -> str:
-        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
-
-
-@dataclass(frozen=True)
-class Misread(_ThroughReader):
+class Misread(Substitutions):
     """What is left of a source after the reader: known words that it makes of another word's typing errors.
 
     "from" with two letters swapped is "form", which is known and stays. An attacker who looks through a reader has only
@@ -52,11 +31,23 @@ class Misread(_ThroughReader):
     """
 
     name: ClassVar[str] = "misread"
-    about: ClassVar[str] = "makes of"
+
+    source: Substitutions
+    reader: Readers
+    limit: int | None = 8  # as in All
 
     def __post_init__(self) -> None:
         if self.reader.known is None:
             raise UnshakenError(f"{self.source.name}: its words are mended by no reader that knows words; add spelling")
+
+    @property
+    def provenance(self) -> str:
+        each = "all" if self.limit is None else f"at most {self.limit}"
+        return f"what the reader makes of {self.source.provenance}, {each} for one word"
+
+    @property
+    def fingerprint(self) -> str:
+        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
 
     def vocabulary(self) -> list[str]:
         """The words of the training texts: those an attacker starts from."""
@@ -78,31 +69,3 @@ class Misread(_ThroughReader):
     def _known(self) -> KnownWords:
         assert self.reader.known is not None
         return self.reader.known
-
-
-@dataclass(frozen=True)
-class Unmended(_ThroughReader):
-    """The adaptive attack on a reader: of a source, only what it does not read as the word itself.
-
-    An attacker who has the model has its reader, and wastes no try on what it mends. What is left is read as another
-    known word, or stays a word that nobody knows and falls into pieces.
-
-    Args:
-        source: Such as `Typos()`.
-        reader: The reader of the model under attack: `victim.reader`.
-        limit: The most candidates for one word; all if None.
-
-    Example:
-        >>> Genetic(substitutions=Unmended(Typos(), victim.reader))
-    """
-
-    name: ClassVar[str] = "unmended"
-    about: ClassVar[str] = "does not mend of"
-
-    def candidates(self, words: Sequence[str], position: int) -> list[str]:
-        word = self.reader(words[position]).lower()
-        left = (other for other in self.source.candidates(words, position) if self.reader(other).lower() != word)
-        return list(itertools.islice(left, self.limit))
-
-    def vocabulary(self) -> Iterable[str] | None:
-        return self.source.vocabulary()

@@ -13,6 +13,7 @@ from unshaken.substitutions.joined import All, TwoHops, Unseen
 from unshaken.substitutions.masked_lm import MaskedLM
 from unshaken.substitutions.specs import parse_all
 from unshaken.substitutions.typos import Typos
+from unshaken.substitutions.unmended import Unmended
 from unshaken.substitutions.wordnet import WordNet
 from unshaken.substitutions.words import Words, match_case, segment, visible_positions, visible_words
 
@@ -59,6 +60,7 @@ __all__ = [
     "Substitutions",
     "TwoHops",
     "Typos",
+    "Unmended",
     "Unseen",
     "WordNet",
     "Words",

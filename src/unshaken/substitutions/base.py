@@ -41,6 +41,10 @@ class Substitutions(ABC):
         carries the case over. Set-valued sources ignore the other words, contextual ones read them.
         """
 
+    def against(self, reader: Any) -> Substitutions:
+        """The set as an attacker writes it who knows the reader of the model, None if it has none."""
+        return self
+
     def vocabulary(self) -> Iterable[str] | None:
         """The words that have replacements, best known first; None if they cannot be listed."""
         return None

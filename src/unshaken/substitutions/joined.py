@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from unshaken.errors import UnshakenError
@@ -50,6 +50,9 @@ class All(Substitutions):
         """With the sets that it joins: which they are is not to be read from a text that may quote names of files."""
         parts = ({key: told for key, told in one.described().items() if key != "provenance"} for one in self.sources)
         return {**super().described(), "sources": list(parts)}
+
+    def against(self, reader: Any) -> All:
+        return replace(self, sources=tuple(one.against(reader) for one in self.sources))
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         return self._join([one.candidates(words, position) for one in self.sources])
@@ -113,6 +116,9 @@ class TwoHops(Substitutions):
     def fingerprint(self) -> str:
         return content_hash([self.name, str(self.limit), str(self.direct), self.source.fingerprint])
 
+    def against(self, reader: Any) -> TwoHops:
+        return replace(self, source=self.source.against(reader))
+
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         word = words[position].lower()
         near = self.source.neighbours(word)
@@ -157,6 +163,9 @@ class Unseen(Substitutions):
     def fingerprint(self) -> str:
         own = (self.name, str(self.limit), self.source.fingerprint)
         return content_hash([*own, *(one.fingerprint for one in self.known)])
+
+    def against(self, reader: Any) -> Unseen:
+        return replace(self, source=self.source.against(reader))
 
     def vocabulary(self) -> list[str] | None:
         words = self.source.vocabulary()

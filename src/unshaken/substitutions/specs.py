@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from unshaken.errors import UnshakenError
@@ -11,6 +11,12 @@ from unshaken.names import from_spec, nearest, parse_options, split_specs
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.substitutions.joined import TwoHops
+from unshaken.substitutions.unmended import Unmended
+
+MADE_OF_ANOTHER: dict[str, tuple[Callable[[Substitutions], Substitutions], str]] = {
+    TwoHops.name: (TwoHops, "two hops over which set? two-hops:wordnet"),
+    Unmended.name: (Unmended, "what the reader of the attacked model does not mend of which set? unmended:typos"),
+}
 
 
 def parse_all(spec: str, table: Mapping[str, Any], *, allow_paths: bool = False) -> tuple[Substitutions, ...]:
@@ -25,10 +31,11 @@ def parse_all(spec: str, table: Mapping[str, Any], *, allow_paths: bool = False)
 def _parse(spec: str, table: Mapping[str, Any], allow_paths: bool) -> Substitutions:
     name, _, options = spec.partition(":")
     name = name.strip().lower()
-    if name == TwoHops.name:
+    if name in MADE_OF_ANOTHER:
+        made, question = MADE_OF_ANOTHER[name]
         if not options:
-            raise UnshakenError(f"substitutions {spec!r}: two hops over which set? two-hops:wordnet")
-        return TwoHops(_parse(options, table, allow_paths))
+            raise UnshakenError(f"substitutions {spec!r}: {question}")
+        return made(_parse(options, table, allow_paths))
     if name == "dictionary" and not re.match(r"\w+=", options):
         path, _, rest = options.partition(",")
         if not path:

@@ -16,7 +16,7 @@ from unshaken.evaluation.outlook import outlook
 from unshaken.examples import Examples
 from unshaken.files import ATTACKS, earlier_run
 from unshaken.smoothing import Smoothing
-from unshaken.substitutions import All, Substitutions, Typos, WordNet
+from unshaken.substitutions import All, Substitutions, Typos, Unmended, WordNet
 from unshaken.tasks import TaskData, load_task, save_examples
 from unshaken.tasks.load import HELD_OUT_FILE, split_seed
 from unshaken.tasks.sampling import stratified_split
@@ -137,7 +137,7 @@ def harden(
         "device": "cpu" if given.get("use_cpu") else None,
     }
     victims = {run.record.method: Victim.from_pretrained(str(run.folder), **loading) for run in (plain, hardened)}
-    everything = All((*sets, Typos()))
+    everything = All((*sets, Unmended(Typos())))  # as whoever has the model would: what its reader mends is no try
     attacks: list[Attack] = [
         PWWS(substitutions=everything, scoring="margin"),
         Genetic(substitutions=everything, population=20, generations=10, seed=seed),

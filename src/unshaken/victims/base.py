@@ -35,6 +35,7 @@ class Victim(ABC):
         max_length: Longest input in tokens; 0 if the victim does not count tokens.
         label_names: Names of the classes in their order; empty if nobody gave them any.
         unknown: What stands for a word the victim does not know, for attacks that ask how much a word matters.
+        reader: What its texts go through first, which whoever attacks it knows, too; None if nothing is known of one.
 
     Example:
         >>> victim = Victim.from_pretrained("textattack/bert-base-uncased-SST-2")
@@ -47,6 +48,7 @@ class Victim(ABC):
     max_length: int = 0
     label_names: tuple[str, ...] = ()
     unknown: str = "[UNK]"
+    reader: Readers | None = None
     runs_beside_python: bool = False  # whether a forward pass leaves the CPU free to prepare the next one
 
     def __repr__(self) -> str:

@@ -26,6 +26,8 @@ class Reading(Wrapper):
         >>> scan(Reading(Victim.from_onnx("guard.onnx"), reader), data, protect="injection")
     """
 
+    reader: Readers
+
     def __init__(self, victim: Victim, reader: Readers) -> None:
         super().__init__(victim)
         self.reader = reader

@@ -18,7 +18,7 @@ class Wrapper(Victim):
         self.victim = victim
         self.name = victim.name if name is None else name
         self.num_labels, self.label_names = victim.num_labels, victim.label_names
-        self.max_length, self.unknown = victim.max_length, victim.unknown
+        self.max_length, self.unknown, self.reader = victim.max_length, victim.unknown, victim.reader
 
     @property
     def folder(self) -> str:

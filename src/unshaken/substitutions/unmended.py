@@ -1,0 +1,96 @@
+"""`Unmended`: what an attacker may still write where a model's reader mends the rest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from unshaken.errors import UnshakenError
+from unshaken.substitutions.base import Substitutions, content_hash
+
+
+class ReadsTexts(Protocol):
+    """A model's reader, such as `unshaken.readers.Readers`."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def __call__(self, text: str) -> str: ...
+
+
+@dataclass(frozen=True)
+class Unmended(Substitutions):
+    """The adaptive attack on a reader: of a source, only what it does not read as the word itself.
+
+    An attacker who has the model has its reader, and wastes no try on what it mends. What is left is read as another
+    known word, or stays a word that nobody knows and falls into pieces. On a command line `unmended:typos`.
+
+    Args:
+        source: Such as `Typos()`.
+        reader: If None that of the model under attack, whichever it is; for a model without one the source is used as
+            it is.
+        limit: The most candidates for one word; all if None.
+
+    Example:
+        >>> Genetic(substitutions=Unmended(Typos()))
+    """
+
+    name: ClassVar[str] = "unmended"
+
+    source: Substitutions
+    reader: ReadsTexts | None = None
+    limit: int | None = None
+
+    @property
+    def provenance(self) -> str:
+        who = "the model's reader" if self.reader is None else "the reader"
+        return f"what {who} does not mend of {self.source.provenance}{self._limits}"
+
+    @property
+    def _limits(self) -> str:
+        return "" if self.limit is None else f", at most {self.limit} for one word"
+
+    @property
+    def fingerprint(self) -> str:
+        reader = "" if self.reader is None else self.reader.fingerprint
+        return content_hash([self.name, str(self.limit), self.source.fingerprint, reader])
+
+    def described(self) -> dict[str, Any]:
+        """With its source: whether training knows it is asked about that."""
+        return {**super().described(), "source": self.source.described()}
+
+    def against(self, reader: Any) -> Substitutions:
+        if self.reader is not None:
+            return self
+        source = self.source.against(reader)
+        return replace(self, source=source, reader=_Nothing() if reader is None else reader)
+
+    def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        reader = self._known
+        word = reader(words[position]).lower()
+        left = (other for other in self.source.candidates(words, position) if reader(other).lower() != word)
+        return list(itertools.islice(left, self.limit))
+
+    def vocabulary(self) -> Iterable[str] | None:
+        return self.source.vocabulary()
+
+    @property
+    def _known(self) -> ReadsTexts:
+        if self.reader is None:
+            raise UnshakenError(
+                f"unmended:{self.source.name} is for attacks, which know the reader of the model that they attack; "
+                f"here name {self.source.name}, or give Unmended a reader"
+            )
+        return self.reader
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    """What a model without a reader does to texts."""
+
+    fingerprint: str = "no reader"
+
+    def __call__(self, text: str) -> str:
+        return text
