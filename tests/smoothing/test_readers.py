@@ -456,7 +456,7 @@ def test_what_the_reader_leaves_is_asked_of_each_victim_s_own_reader() -> None:
 
 
 def test_without_a_model_nobody_knows_what_a_reader_leaves() -> None:
-    with pytest.raises(UnshakenError, match="unmended:typos is for attacks.*here name typos"):
+    with pytest.raises(UnshakenError, match=r"unmended:typos is for attacks.*here name typos"):
         All((WordNet(), Unmended(Typos()))).candidates(["from"], 0)
     with pytest.raises(UnshakenError, match="not mend of which set"):
         parse_substitutions("wordnet,unmended")
