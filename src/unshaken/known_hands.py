@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import nn
@@ -33,11 +34,12 @@ def is_by_known_hands(model: nn.Module) -> bool:
     family = _author(_class(model)).__module__.rpartition(".")[0]  # "transformers.models.bert"
     if not family.startswith("transformers.models.") or _is_watched_by_all():
         return False
-    return all(
-        _is_known_kind(_class(part), family)
-        and _is_known(_home(vars(part).get("forward", vars(_author(_class(part)))["forward"])))
-        and (part is model or all(_is_known(_home(hook)) for hooks in _hooks(part) for hook in hooks.values()))
-        for part in parts_of(model)
+    parts = parts_of(model)
+    return all(_is_known_kind(kind, family) and _is_untouched(kind) for kind in set(map(_class, parts))) and all(
+        _is_ours(vars(part).get("forward"))
+        and all(_is_ours(own) for own in vars(part).values() if isinstance(own, FunctionType | MethodType))
+        and (part is model or all(_is_ours(hook) for hooks in _hooks(part) for hook in hooks.values()))
+        for part in parts
     )
 
 
@@ -63,13 +65,23 @@ def _is_watched_by_all() -> bool:
 @cache
 def _is_known_kind(kind: Any, family: str) -> bool:
     """Whether all that a class does is by known hands, and it looks at one place at a time, or belongs to the model."""
-    if not all(_is_known(own.__module__) for own in kind.__mro__[: kind.__mro__.index(nn.Module)]):
+    if not all(_is_known(home.__module__) for home in _behind(kind)):
         return False
     author = _author(kind)
     if author is nn.Module:  # it has none of its own
         return kind in (nn.ModuleList, nn.ModuleDict)
     home: str = author.__module__
     return author in PLACE_BY_PLACE or home.startswith((family, "transformers.activations", "unshaken."))
+
+
+def _is_untouched(kind: Any) -> bool:
+    """Whether nobody wrote over a function of a class."""
+    return all(_is_ours(own) for home in _behind(kind) for own in vars(home).values() if isinstance(own, FunctionType))
+
+
+def _behind(kind: Any) -> Any:
+    """A class and those that it is made of, up to that of all modules."""
+    return kind.__mro__[: kind.__mro__.index(nn.Module)]
 
 
 @cache
@@ -82,11 +94,20 @@ def _class(part: nn.Module) -> Any:
     return type(part)
 
 
-def _home(function: Any) -> str:
-    """The module whose code a function is, whatever it is dressed as."""
-    names = getattr(getattr(function, "__func__", function), "__globals__", None)
-    return str(type(function).__module__ if names is None else names.get("__name__"))
+def _is_ours(function: Any) -> bool:
+    """Whether a function is by known hands, if it is one; what keeps none of its own is judged by its class."""
+    function = getattr(function, "__func__", function)
+    if isinstance(function, FunctionType):
+        return _is_written_by_us(function)
+    dressed = getattr(function, "__wrapped__", None)
+    return function is None or (_is_known(type(function).__module__) and _is_ours(dressed))
+
+
+@lru_cache(maxsize=4096)
+def _is_written_by_us(function: FunctionType) -> bool:
+    """And so must be what it is dressed around: torch and accelerate dress what anybody wrote."""
+    return _is_known(str(function.__globals__.get("__name__"))) and _is_ours(getattr(function, "__wrapped__", None))
 
 
 def _is_known(module: str) -> bool:
-    return module.partition(".")[0] in ("torch", "transformers", "accelerate", "unshaken")
+    return module.partition(".")[0] in ("torch", "transformers", "accelerate", "unshaken", "contextlib")

@@ -77,8 +77,7 @@ class Packed:
         self.layers: Any = None
         self.replays: Replays | None = None
         self._known: list[_Known] = []
-        self._parts: list[nn.Module] = []
-        self._intrusions = 0
+        self._intrusions: tuple[int, list[int]] = (0, [])
 
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[Packed]:
@@ -88,13 +87,13 @@ class Packed:
             yield self
             return
         base, stack = self.model.base_model, _stack(self.model.base_model)
-        self._parts = parts_of(self.model)
         if self.replays is None or self.replays.stack is not stack:
             self.replays = Replays(stack)
         self.base, self.layers = base.forward, stack.forward
         try:
             with standing_in(base, self.encode), standing_in(stack, self.compute):
-                self._intrusions = intrusions(self._parts)
+                parts = parts_of(self.model)
+                self._intrusions = intrusions(parts), list(map(id, parts))
                 yield self
         finally:
             self.base = self.layers = None
@@ -140,7 +139,8 @@ class Packed:
 
     def _is_undisturbed(self) -> bool:
         """Whether nobody looks into the model who did not when this was opened, or he may."""
-        found = intrusions(self._parts)
+        parts = parts_of(self.model)
+        found = intrusions(parts), list(map(id, parts))
         if found != self._intrusions and is_by_known_hands(self.model):
             self._intrusions = found
         return found == self._intrusions

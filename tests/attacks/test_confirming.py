@@ -48,6 +48,8 @@ def test_attacks_made_of_others_tell_it_too() -> None:
     assert [(row.outcome, row.unconfirmed) for row in both] == [("failure", True), ("failure", False)]
     fooled = Transfer(source=bag_victim(), attack=attack)(Victim.from_callable(batch_bound, 2), examples)
     assert fooled.unconfirmed == 1
+    held = Transfer(source=Victim.from_callable(batch_bound, 2), attack=attack)(bag_victim(), examples)
+    assert (held.unconfirmed, [row.error for row in held]) == (0, [None, None])  # the source's doubts are its own
 
 
 def test_a_victim_that_fails_at_the_confirmation_is_an_error() -> None:

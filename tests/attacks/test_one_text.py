@@ -23,6 +23,14 @@ def test_one_sentence_is_a_set_of_one():
     assert bag_of_words([found.adversarial[0]])[0][1] < 0.5
 
 
+def test_a_text_that_fooled_in_company_only_is_told_as_withstood():
+    def batch_bound(texts):
+        return [[0.4, 0.6]] if len(texts) == 1 and "film" in texts[0] else bag_of_words(texts)
+
+    found = unshaken.attack(batch_bound, "a good film", PWWS(substitutions=WORD_LIST), label=1)
+    assert (found.outcome, found.unconfirmed) == ("failure", True)
+
+
 def test_the_right_answer_may_be_named():
     victim = Victim.from_callable(bag_of_words, label_names=("bad", "good"))
     assert unshaken.attack(victim, "a good film", label="bad").outcome == "skipped"  # wrong to begin with

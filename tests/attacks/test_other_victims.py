@@ -17,9 +17,11 @@ from onnx_bag import write_onnx_bag
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Victim
+from unshaken.detection import Agreement, Guarded
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
 from unshaken.examples import Example, Examples
+from unshaken.play.watching import Watched
 from unshaken.readers import KnownWords, parse
 from unshaken.scanning.scan import Detector
 from unshaken.substitutions import Typos
@@ -350,6 +352,11 @@ def test_a_service_that_answers_at_random_is_found_out_and_averaged(service: str
         (found,) = evaluate(wrapped, rows).evaluations
         assert found.probes.repeat_difference > 0.01
         assert (wrapped.answer_alone(ROWS[0]) != wrapped.log_probabilities(ROWS[:1])[0]).all()
+    watched = Watched(victim, ROWS[0][0], 0, lambda _: None)
+    for other in (Guarded(Agreement(vote), 0.5), watched):
+        assert (other.ask_again(ROWS, 0) != other.ask_again(ROWS, 1)).any(1).all()
+        assert (other.answer_alone(ROWS[0]) != other.log_probabilities(ROWS[:1])[0]).any()
+    assert watched.asked == 1  # a confirmation is no question of the search
 
 
 def test_a_service_that_answers_alike_is_not_called_random(service: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -431,6 +433,68 @@ def test_a_search_goes_on_where_the_text_alone_does_not_bear_it_out(
             assert best.outcome == "failure"
         if before.unconfirmed:
             assert after.queries > before.queries
+
+
+def test_what_float32_has_wrong_is_not_withstood_because_half_precision_has_it_right(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer).float()
+    whole, coarse = Victim.from_model(model, tokenizer), Coarse(model, tokenizer, scoring_dtype="bf16")
+    texts = [(text,) for text in (*TEXTS, "good", "bad", "the film was slow", "with a .")]
+    answers = whole.log_probabilities(texts).argmax(1)
+    once = PWWS(substitutions=WORD_LIST, query_budget=10**6)  # nothing is searched again
+    labels = [1 - int(answer) for answer in answers]  # float32 has all of them wrong
+    examples = Examples.from_lists(texts, labels)
+    assert {row.outcome for row in once(coarse, examples)} > {"skipped"}  # half precision some of them right
+    found = PWWS(substitutions=WORD_LIST)(coarse, examples)
+    assert [row.outcome for row in found] == ["skipped"] * len(texts)
+    assert found.accuracy_under_attack == 0
+
+
+def test_a_text_that_cannot_be_answered_alone_fails_by_itself(tokenizer: Any) -> None:
+    """In the second search of a model whose answers depend on the batch, as in any other."""
+    model = tiny_bert(tokenizer).float()
+    plain = Victim.from_model(model, tokenizer)
+    with torch.no_grad():
+        model.classifier.bias[1] += 0.5 - (plain.log_probabilities([(text,) for text in TEXTS]) @ [-1.0, 1.0]).min()
+    refused: list[Any] = []
+
+    class Refusing(Sociable):
+        def answer_alone(self, texts: tuple[str, ...]) -> np.ndarray:
+            refused.append(texts)
+            if len(refused) == 1:
+                raise RuntimeError("NaN")
+            return super().answer_alone(texts)
+
+    victim = Refusing(model, tokenizer)
+    victim.lean = 0.6
+    found = Exhaustive(substitutions=WORD_LIST)(victim, labelled(plain))
+    assert [row.error for row in found if row.outcome == "error"] == ["NaN"]
+    assert len(found) == len(TEXTS)
+
+
+@pytest.mark.parametrize("scoring_dtype", [None, "bf16"])
+def test_a_second_search_has_what_is_left_of_the_seconds(
+    tokenizer: Any, scoring_dtype: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that goes on by a second a pass: with ten for an example, all its searches end soon after them."""
+    model = tiny_bert(tokenizer).float()
+    plain = Victim.from_model(model, tokenizer)
+    with torch.no_grad():
+        model.classifier.bias[1] += 0.5 - (plain.log_probabilities([(text,) for text in TEXTS]) @ [-1.0, 1.0]).min()
+    passes = itertools.count()
+    now = [0.0]
+    monkeypatch.setattr("unshaken.attacks.example_search.time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    class Ticking(Sociable):
+        def predict_rows(self, rows: Any) -> Any:
+            now[0] = float(next(passes))
+            return super().predict_rows(rows)
+
+    victim = Ticking(model, tokenizer, scoring_dtype=scoring_dtype)
+    victim.lean = 0.6
+    free = Genetic(substitutions=WORD_LIST, time_budget=1e6)(victim, labelled(plain), in_flight=1)
+    found = Genetic(substitutions=WORD_LIST, time_budget=4.0)(victim, labelled(plain), in_flight=1)
+    assert max(row.seconds for row in free) > 10
+    assert max(row.seconds for row in found) <= 4 + 2  # and the pass that was under way in each search
 
 
 def test_clean_answers_and_transfers_are_asked_in_full(tokenizer: Any) -> None:

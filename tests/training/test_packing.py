@@ -277,6 +277,13 @@ def unfit(kind: str) -> Any:
     if kind == "dressed patch":
         layer = model.bert.encoder.layer[0]
         layer.forward = functools.wraps(type(layer).forward)(lambda states, *_, **__: states + states.mean(1, True))
+    if kind == "dressed by torch":
+        model.bert.pooler.forward = torch.no_grad()(lambda states: states.mean(1))
+    if kind == "hook dressed by torch":
+        model.bert.encoder.layer[0].register_forward_hook(torch.autocast("cpu", enabled=False)(lambda *_: None))
+    if kind == "patched chunk":
+        layer = model.bert.encoder.layer[0]
+        layer.feed_forward_chunk = MethodType(OwnFeedForward.feed_forward_chunk, layer)
     if kind == "patched model":
         model.forward = MethodType(MeanHead.forward, model)
     if kind == "pooling by torch":
@@ -308,7 +315,16 @@ class OwnPooler(torch.nn.Module):
 
 KINDS = ["connected", "own class", "own pooler", "other task", "decoder", "relative", "other attention", "builtin hook"]
 KINDS += ["hook on the encoder", "patched pooler", "dressed patch", "patched model", "pooling by torch", "convolution"]
-KINDS += ["attention of torch", "layer of another family", "own feed-forward", "chunks", "compiled layers"]
+KINDS += [
+    "dressed by torch",
+    "hook dressed by torch",
+    "patched chunk",
+    "attention of torch",
+    "layer of another family",
+    "own feed-forward",
+    "chunks",
+    "compiled layers",
+]
 HOOKS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
 
 
@@ -326,6 +342,9 @@ def test_a_class_that_was_patched_and_hooks_for_all_modules_run_as_always(monkey
     model = tiny("bert")
     with monkeypatch.context() as patch:
         patch.setattr(BertPooler, "forward", lambda self, states: states.mean(1))
+        assert not can_pack(model)
+    with monkeypatch.context() as patch:
+        patch.setattr(BertLayer, "feed_forward_chunk", lambda self, states: states.mean(1, keepdim=True))
         assert not can_pack(model)
     assert can_pack(model)
     hook = register_module_forward_hook(lambda *_: None)
@@ -354,6 +373,42 @@ def test_who_looks_into_the_model_while_it_is_open_sees_padded_rows() -> None:
         torch.testing.assert_close(model(**inputs).logits, plain, rtol=0, atol=1e-12)
         torch.testing.assert_close(mixed(), expected, rtol=0, atol=1e-12)
     assert rows == [(8, 14), (3, 16), (8, 14)]
+
+
+def test_a_part_that_is_replaced_while_it_is_open_sees_padded_rows() -> None:
+    model, inputs = tiny("bert"), batch()
+    with packed(model):
+        model.bert.pooler = OwnPooler()
+        found = model(**inputs).logits
+    torch.testing.assert_close(found, model(**inputs).logits, rtol=0, atol=1e-12)
+
+
+def test_mixed_precision_dresses_the_model_and_hides_nobody(tmp_path: Any, tokenizer: Any) -> None:
+    """Under bf16 the model's forward is a function of accelerate's around the one that was there."""
+    for own, is_fit in ((False, True), (True, False)):
+        trainer = plain_trainer(tmp_path, tokenizer, bf16=True, use_cpu=True)
+        if own:
+            trainer.model.forward = MethodType(MeanHead.forward, trainer.model)
+        prepared = trainer.accelerator.prepare_model(trainer.model)
+        assert "forward" in vars(prepared)
+        assert can_pack(prepared) is is_fit
+
+
+def test_a_copy_made_while_it_is_open_is_a_model_of_its_own() -> None:
+    """As a teacher that a defence makes when it is first asked for its loss."""
+    model, inputs = tiny("bert"), batch()
+    with packed(model):
+        copied = copy.deepcopy(model)
+    expected = model(**inputs, output_hidden_states=True)
+    found = copied(**inputs, output_hidden_states=True)
+    rows = watch(copied)
+    torch.testing.assert_close(copied(**inputs).logits, expected.logits, rtol=0, atol=1e-12)
+    assert rows == [(8, 14)]
+    for one, other in zip(found.hidden_states, expected.hidden_states, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)  # at padding, too
+    with packed(copied):
+        torch.testing.assert_close(copied(**inputs).logits, expected.logits, rtol=0, atol=1e-12)
+    assert rows == [(8, 14), (3, 16)]
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 14), (4, 14), (8, 12)])
@@ -475,6 +530,9 @@ def test_every_defence_trains_as_on_padded_rows(tmp_path: Any, tokenizer: Any, n
     def trained(folder: str, defence: Any) -> RobustTrainer:
         torch.manual_seed(0)  # of a defence's own weights
         model = network()
+        with torch.no_grad():  # initial weights are so small that the layers would hardly learn
+            for parameter in model.parameters():
+                parameter.mul_(10 if parameter.ndim > 1 else 1)
         seen.append(watch(model))
         options = {"learning_rate": 1e-2, "optim": "sgd", "num_train_epochs": 1, "balance_classes": True, "seed": 3}
         trainer = RobustTrainer(

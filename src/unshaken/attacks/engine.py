@@ -127,20 +127,25 @@ class _Engine:
         self._first = first
         self._has_answered = has_answered
         self.is_wary = is_wary
+        self.spent: dict[str, float] = {}  # seconds of searches before this one
 
     def results(self, examples: Sequence[Example]) -> Iterator[AttackResult]:
         """Results in the order in which they are finished.
 
-        What half precision had wrong to begin with, or broke where float32 does not bear it out, is searched again in
-        full; what a model broke in company and the text alone does not bear out, warily. Otherwise a model would look
-        better or worse by rounding. Not so under a budget, which is spent by then.
+        What half precision or float32 has wrong to begin with, or what the one broke where the other does not bear it
+        out, is searched again in full; what a model broke in company and the text alone does not bear out, warily.
+        Otherwise a model would look better or worse by rounding. Not so under a budget of queries, which is spent by
+        then; one of seconds goes on.
         """
         exact = self.victim.exact
         is_half = exact is not self.victim
-        can_repeat = self.attack.query_budget is None and (is_half or self.victim.network is not None)
+        may_repeat = self.attack.query_budget is None and not self.is_wary
+        can_repeat = may_repeat and (is_half or self.victim.network is not None)
+        wrong = _wrong(exact, examples, self.in_flight) if may_repeat and is_half else frozenset()
         doubted: dict[str, AttackResult] = {}
         for result in self._results(examples):
-            if can_repeat and not self.is_wary and (result.unconfirmed or (is_half and result.outcome == "skipped")):
+            is_other = is_half and (result.outcome == "skipped" or result.example_id in wrong)
+            if can_repeat and (result.unconfirmed or is_other):
                 doubted[result.example_id] = result
             else:
                 yield result
@@ -148,6 +153,7 @@ class _Engine:
         if not again:
             return
         surer = _Engine(self.attack, exact, self.frozen, self.in_flight, has_answered=True, is_wary=not is_half)
+        surer.spent = {name: self.spent.get(name, 0.0) + row.seconds for name, row in doubted.items()}
         for result in surer.results(again):
             before = doubted[result.example_id]
             yield replace(
@@ -200,7 +206,9 @@ class _Engine:
         spaces = self._spaces.of(examples)
         recipes = self._assembler.recipes(spaces) if self._assembler else [None] * len(spaces)
         return [
-            ExampleSearch(self.attack, space, recipe, self.victim.num_labels)
+            ExampleSearch(
+                self.attack, space, recipe, self.victim.num_labels, spent=self.spent.get(space.example.id, 0.0)
+            )
             for space, recipe in zip(spaces, recipes, strict=True)
         ]
 
@@ -282,7 +290,10 @@ class _Engine:
         label, looked_at = int(search.space.example.label), answers.copy()
         is_text = ~(rows == PROBE).any(1)
         for number in np.flatnonzero(is_text & self.attack.goal.reached(answers, label)).tolist():
-            looked_at[number] = self.victim.answer_alone(search.space.write(rows[number]))
+            try:
+                looked_at[number] = self.victim.answer_alone(search.space.write(rows[number]))
+            except Exception as error:  # only the guilty example fails
+                return error
         return looked_at
 
     def _confirmed(self, results: Sequence[AttackResult]) -> list[AttackResult]:
@@ -368,3 +379,15 @@ def _in_blocks(
 ) -> Iterator[ExampleSearch]:
     for start in range(0, len(examples), size):
         yield from build(examples[start : start + size])
+
+
+def _wrong(victim: Victim, examples: Sequence[Example], size: int) -> frozenset[str]:
+    """Examples that a victim has wrong to begin with; of those that it cannot answer the search will tell."""
+    if len(examples) > size:
+        blocks = (examples[start : start + size] for start in range(0, len(examples), size))
+        return frozenset().union(*(_wrong(victim, block, size) for block in blocks))
+    try:
+        answers = victim.log_probabilities([example.texts for example in examples]).argmax(1).tolist()
+    except Exception:
+        return frozenset() if len(examples) < 2 else _wrong(victim, examples, 1)
+    return frozenset(row.id for row, answer in zip(examples, answers, strict=True) if answer != int(row.label))

@@ -24,10 +24,13 @@ class ExampleSearch:
     other examples, and hands the answers to `answer`; `ask` is then the next question, or `result` is there.
     """
 
-    def __init__(self, attack: Searcher, space: Space, recipe: Recipe | None, num_labels: int) -> None:
+    def __init__(
+        self, attack: Searcher, space: Space, recipe: Recipe | None, num_labels: int, *, spent: float = 0.0
+    ) -> None:
         self.attack = attack
         self.space = space
         self.recipe = recipe
+        self.spent = spent  # seconds of a search before this one, which the budget counts
         self.ask = Ask(rows=space.clean[None])
         self.allowed: np.ndarray | None = None  # set by the engine where constraints look at whole texts
         self.inspection: Any = None  # set by the engine where the question asks for it
@@ -109,7 +112,7 @@ class ExampleSearch:
     def _next(self, ask: Ask) -> None:
         budget, seconds = self.attack.query_budget, self.attack.time_budget
         spent = self._truncated or (budget is not None and self._queries >= budget)
-        if spent or (seconds is not None and self._seconds() >= seconds):
+        if spent or (seconds is not None and self.spent + self._seconds() >= seconds):
             self._stop()
             self._conclude("failure", None)
         else:

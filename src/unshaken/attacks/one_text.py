@@ -36,6 +36,6 @@ def attack(
     if label is None:
         label = int(model.log_probabilities([texts])[0].argmax())
     (result,) = find_attack(attack)(model, Examples.from_lists([texts], [label]))
-    if result.error:
+    if result.outcome == "error":
         raise UnshakenError(f"{model.name} could not answer: {result.error}")
     return result

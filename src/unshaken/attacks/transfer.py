@@ -107,4 +107,5 @@ class Transfer(Attack):
             queries=1 + (row.adversarial is not None),
             rows=1 + (row.adversarial is not None),
             seconds=seconds,
+            error=None,  # that the source did not confirm a text says nothing about this victim
         )

@@ -58,6 +58,11 @@ class Guarded(Wrapper):
     def _predict(self, texts: Sequence[Texts]) -> np.ndarray:
         return self._with_flag(*self.detector.answers_and_suspicion(texts))
 
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        answers = self.victim.ask_again(texts, number).astype(np.float64)
+        votes = self.detector.vote.ask_again(texts, number)
+        return self._with_flag(answers, doubt(answers, votes)).astype(np.float32)
+
     def answer_alone(self, texts: Texts) -> np.ndarray:
         answers = self.victim.answer_alone(texts)[None].astype(np.float64)
         votes = self.detector.vote.answer_alone(texts)[None]

@@ -47,6 +47,14 @@ class Watched(Wrapper):
             self.tell(step("step", self, texts[best][0], np.exp(answers[best])))
         return answers
 
+    def ask_again(self, texts: Sequence[Texts], number: int) -> np.ndarray:
+        with _ANSWERING:
+            return self.victim.ask_again(texts, number)
+
+    def answer_alone(self, texts: Texts) -> np.ndarray:
+        with _ANSWERING:
+            return self.victim.answer_alone(texts)
+
 
 def _answers(victim: Victim, texts: Sequence[Texts]) -> np.ndarray:
     with _ANSWERING:
@@ -54,7 +62,7 @@ def _answers(victim: Victim, texts: Sequence[Texts]) -> np.ndarray:
 
 
 def step(kind: str, victim: Watched, text: str, probabilities: np.ndarray) -> dict[str, Any]:
-    reader = getattr(victim.victim, "reader", None)
+    reader = victim.reader
     return {
         "kind": kind,
         "text": text,
