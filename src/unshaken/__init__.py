@@ -1,4 +1,4 @@
-"""unshaken: fine-tune text classifiers that hold under attack, and prove it.
+"""unshaken: fine-tune text classifiers that hold better under attack, and measure how much.
 
 The public names, loaded when they are first used so that importing the package is quick.
 """

@@ -30,7 +30,7 @@ from unshaken.errors import UnshakenError
 
 app = typer.Typer(
     name="unshaken",
-    help="Fine-tune text classifiers that hold under attack, and prove it.",
+    help="Fine-tune text classifiers that hold better under attack, and measure how much.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes around the help cost more time than everything else in it
@@ -55,7 +55,7 @@ def _version(value: bool) -> None:
 def options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Fine-tune text classifiers that hold under attack, and prove it."""
+    """Fine-tune text classifiers that hold better under attack, and measure how much."""
 
 
 def main() -> None:
