@@ -64,8 +64,8 @@ def _trade_off(recipe: Recipe, found: Sequence[Cell]) -> Any:
         ]
         for family, methods in _families(recipe).items()
     }
-    points = {family: pairs for family, pairs in points.items() if pairs}
-    return papers.tradeoff(points, y_label=f"accuracy under {robust} (%)") if points else None
+    named = {"plain" if family == "Standard" else family: pairs for family, pairs in points.items() if pairs}
+    return papers.tradeoff(named, y_label=f"accuracy under {robust} (%)") if named else None
 
 
 def interval(cell: Cell) -> papers.Interval:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
-from unshaken.reports import figures
 from unshaken.reports.figures import Series, finish, line_style, panel, percent, point_style, shown
 from unshaken.reports.figures import panels as panels_of
 
 Interval = tuple[float, float, float]  # mean and the ends of its 95% interval
+NARROW_NAME = 34  # characters: two such names stand side by side below a figure
+LINE = 0.22  # inches of a legend
 BESIDE: dict[str, Any] = {"frameon": False, "fontsize": 9, "loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
 
 
@@ -47,22 +48,32 @@ def tradeoff_panels(
 
 
 def tradeoff(points: Mapping[str, Sequence[tuple[Interval, Interval]]], *, y_label: str) -> Any:
-    """Clean against robust accuracy as reports draw it, with the Pareto front, and with error bars.
+    """Clean against robust accuracy with error bars, the names below.
+
+    No front joins the points: it would tell apart what their intervals do not.
 
     Args:
         points: Method -> the clean and the robust accuracy of each of its settings, as shares.
     """
-    figure = figures.tradeoff(
-        {name: [(x[0], y[0]) for x, y in pairs] for name, pairs in points.items()}, y_label=y_label
-    )
-    for index, pairs in enumerate(points.values()):
+    columns = 1 if any(len(name) > NARROW_NAME for name in points) else 2
+    figure, (axes,) = panels_of(1, 5.6, 3.8 + LINE * (-(-len(points) // columns)))
+    for index, (name, pairs) in enumerate(points.items()):
+        style = point_style(index)
         for pair in pairs:
             (x, x_low, x_high), (y, y_low, y_high) = (percent(interval) for interval in pair)
             ends = {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
-            style = {"ecolor": point_style(index)["color"], "elinewidth": 0.9, "alpha": 0.45, "zorder": 1}
-            figure.axes[0].errorbar([x], [y], fmt="none", **ends, **style)
-    figure.axes[0].legend(**BESIDE)  # inside, it would lie on the bars
+            bars = {"ecolor": style["color"], "elinewidth": 0.9, "alpha": 0.45, "zorder": 1}
+            axes.errorbar([x], [y], fmt="none", **ends, **bars)
+        clean, robust = (percent(pair[side][0] for pair in pairs) for side in (0, 1))
+        axes.scatter(clean, robust, label=spelt_out(name), s=46, alpha=0.85, zorder=3, **style)
+    axes.set(xlabel="clean accuracy (%)", ylabel=y_label)
+    figure.legend(frameon=False, fontsize=9, loc="outside lower left", ncols=columns)
     return figure
+
+
+def spelt_out(name: str) -> str:
+    """A name of a recipe, which is our own text: never shortened."""
+    return name.replace("$", r"\$")
 
 
 def distance_curves(runs: Series) -> Any:

@@ -95,6 +95,21 @@ def test_a_method_looks_the_same_in_every_panel_and_is_named_once() -> None:
     assert [text.get_text() for text in figure.axes[-1].get_legend().get_texts()] == ["plain", "RIFT"]
 
 
+def test_a_trade_off_of_a_recipe_names_every_method_whole_and_leaves_the_points_their_room() -> None:
+    long = "Likelier reader + smoothed 2 with typos + SWAP on what is left, M 8, p 0.7 of $w"
+    settings = {"plain": [((0.9, 0.88, 0.93), (0.2, 0.15, 0.22))], long: 2 * [((0.85, 0.8, 0.86), (0.6, 0.5, 0.65))]}
+    figure = papers.tradeoff(settings, y_label="worst (%)")
+    (axes,), (legend,) = figure.axes, figure.legends
+    figure.draw_without_rendering()
+    assert [text.get_text().replace("\\$", "$") for text in legend.get_texts()] == ["plain", long]
+    assert legend.get_window_extent().y1 < axes.get_window_extent().y0
+    assert axes.get_window_extent().width > 0.75 * figure.bbox.width
+    assert axes.get_window_extent().height > 3 * figure.dpi
+    offsets = [points.get_offsets().tolist() for points in axes.collections if points.get_offsets().size > 2]
+    assert [pytest.approx([85, 60])] * 2 == offsets[-1]
+    assert not [line for line in axes.get_lines() if len(line.get_xdata()) > 1]  # nothing joins points
+
+
 def test_a_report_gives_the_figures_it_has_numbers_for() -> None:
     assert set(figures.report_figures(report())) == {"made-budget", "made-tradeoff"}
     assert figures.report_figures(Report(evaluations=(made_evaluation(),))) == {}
