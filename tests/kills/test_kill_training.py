@@ -103,6 +103,59 @@ def test_another_run_does_not_go_on_here(words: list[str], undisturbed: tuple[Pa
     assert "holds another run: its seed is 0, now 3; resume it as it was started" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--learning-rate", "3e-3"], "its learning rate is 0.001, now 0.003"),
+        (["--epochs", "6"], "its num train epochs is 5.0, now 6.0"),
+        (["--batch-size", "4"], "its per device train batch size is 2, now 4"),
+        (["--max-length", "16"], "its max length is 128, now 16"),
+        (["--save-steps", "5"], "its eval steps is None, now 5"),  # which would choose among others
+    ],
+)
+def test_other_arguments_are_another_run(
+    words: list[str], undisturbed: tuple[Path, float], tmp_path: Path, options: list[str], said: str
+) -> None:
+    """Its record would tell them, though the model was trained by those before."""
+    model = undisturbed[0] / "model"
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    process = start(Command(words=[*train(words, undisturbed[0]).words, *options, "--resume"]), tmp_path / "log")
+    process.join()
+    assert process.exitcode == 2
+    assert said in (tmp_path / "log").read_text()
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+
+
+def test_a_run_that_had_ended_keeps_its_record_and_its_time(
+    words: list[str], undisturbed: tuple[Path, float], tmp_path: Path
+) -> None:
+    out, log = tmp_path / "run", tmp_path / "log"
+    shutil.copytree(undisturbed[0], out)
+    records = []
+    for again in (False, True):
+        if again:
+            finish(train(words, out), log, resume=True)
+        records.append(json.loads((out / "model" / "unshaken_training.json").read_text()))
+    seconds = [record["details"].pop("seconds") for record in records]
+    assert records[0] == records[1]
+    assert "nothing was left to train: the run had ended at step 60" in log.read_text()
+    assert seconds[1] > 0.8 * seconds[0]  # and not those of a run that did nothing
+
+
+def test_rate_and_epochs_that_were_chosen_stay_so_when_a_run_goes_on(words: list[str], tmp_path: Path) -> None:
+    """What suits is another rate for other rows per step, as with more processes; a run has one schedule."""
+    chosen = [word for word in words if word not in ("--epochs", "5", "--learning-rate", "1e-3")]
+    chosen = [*chosen, "--limit", "8"]
+    finish(train(chosen, tmp_path / "run"), tmp_path / "log")
+    plan = tmp_path / "run" / "checkpoints" / "plan.json"
+    kept = json.loads(plan.read_text())
+    kept["arguments"] |= {"learning_rate": 1.25e-4}
+    plan.write_text(json.dumps(kept))
+    finish(train(chosen, tmp_path / "run"), tmp_path / "log", resume=True)
+    record = json.loads((tmp_path / "run" / "model" / "unshaken_training.json").read_text())
+    assert record["details"]["arguments"]["learning_rate"] == 1.25e-4
+
+
 def test_damaged_checkpoints_are_left_out_by_name(
     words: list[str], undisturbed: tuple[Path, float], tmp_path: Path
 ) -> None:

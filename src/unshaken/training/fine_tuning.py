@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unshaken.display import note
 from unshaken.errors import UnshakenError
-from unshaken.files import locked, read_json, write_json
+from unshaken.files import locked
 from unshaken.processes import Shard, lost_process
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from unshaken.substitutions import Substitutions
 
 MINILM = "minilm"
-PLAN_FILE = "plan.json"
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +75,7 @@ def fine_tune(plan: Plan) -> FineTuned:
     from unshaken.substitutions.word_level import word_level
     from unshaken.training.arguments import RobustTrainingArguments
     from unshaken.training.checkpoints import replaced_folder
+    from unshaken.training.resuming import Clock, step_of
     from unshaken.training.step_lines import StepLines
     from unshaken.training.trainer import RobustTrainer
 
@@ -103,7 +102,7 @@ def fine_tune(plan: Plan) -> FineTuned:
     on_step = plan.on_step or (None if sys.stderr.isatty() else StepLines())
     shown = {"disable_tqdm": on_step is not None, **defaults, **plan.arguments}
     try:
-        arguments = RobustTrainingArguments(str(plan.out / "checkpoints"), seed=plan.seed, **shown)
+        arguments = RobustTrainingArguments(str(plan.out / CHECKPOINTS), seed=plan.seed, **shown)
     except UnshakenError:
         raise
     except ValueError as error:  # settings that exclude each other, or that this machine cannot do
@@ -123,11 +122,14 @@ def fine_tune(plan: Plan) -> FineTuned:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_step_callback(on_step))
     with locked(plan.out), no_bars():
-        checkpoint = _last_checkpoint(plan, base)
-        start = time.perf_counter()
+        given = {**defaults, **plan.arguments}
+        checkpoint = _last_checkpoint(plan, base, given)
+        begun = step_of(checkpoint)  # which may be deleted for later ones
+        clock = Clock(checkpoint)
+        trainer.add_callback(clock)
         torch.set_flush_denormal(True)  # gradients of 1e-40, as a changed network has them at first, make a CPU crawl
         try:
-            trainer.train(resume_from_checkpoint=checkpoint)
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         except RuntimeError as error:
             if lost_process(error):
                 raise UnshakenError(
@@ -137,9 +139,11 @@ def fine_tune(plan: Plan) -> FineTuned:
             raise
         finally:
             torch.set_flush_denormal(False)
-        seconds = time.perf_counter() - start
+        seconds = clock.seconds
+        if trainer.state.global_step == begun:
+            _note(f"nothing was left to train: the run had ended at step {begun}")
         folder = plan.out / "model"
-        record = _record(plan, model, {**defaults, **plan.arguments}, trainer.state.global_step, seconds, reader)
+        record = _record(plan, model, given, trainer.state.global_step, seconds, reader)
         leads = trainer.is_world_process_zero()
         with replaced_folder(folder) if leads else contextlib.nullcontext(folder) as filling:
             trainer.save_model(str(filling))  # on all processes: shards are gathered
@@ -158,11 +162,14 @@ def fine_tune(plan: Plan) -> FineTuned:
 def _schedule(plan: Plan, parameters: int) -> dict[str, Any]:
     """Rate and epochs where the plan leaves them open, and a word about it."""
     from unshaken.training.defaults import schedule
+    from unshaken.training.resuming import chosen_before
 
     gives_length = bool({"num_train_epochs", "max_steps"} & plan.arguments.keys())
     gives_rate = "learning_rate" in plan.arguments
     if gives_length and gives_rate:
         return {}
+    if before := chosen_before(plan.out / CHECKPOINTS) if plan.resume else {}:
+        return {key: before[key] for key in ("learning_rate", "num_train_epochs", "max_steps") if key in before}
     sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
     rows_per_step = plan.arguments.get(sizes[0], 8) * plan.arguments.get(sizes[1], 1) * Shard.from_environment().count
     suited = schedule(parameters, len(plan.train), rows_per_step)
@@ -299,33 +306,30 @@ def _synonyms(plan: Plan) -> Sequence[Substitutions]:
     return plan.synonyms or known_sets(plan.defence, plan.smoothing) or [default_substitutions()]
 
 
-def _last_checkpoint(plan: Plan, base: str) -> str | None:
+def _last_checkpoint(plan: Plan, base: str, arguments: dict[str, Any]) -> Path | None:
     """The checkpoint to continue from. Where none is whole the run begins anew, which gives the same result."""
-    from unshaken.training.checkpoints import has_checkpoints, last_complete
+    from unshaken.training.checkpoints import has_checkpoints
+    from unshaken.training.resuming import begin, whole_checkpoint
 
-    folder = plan.out / "checkpoints"
+    folder = plan.out / CHECKPOINTS
     if not has_checkpoints(folder):
         if plan.resume:
             _note(f"{folder} holds no checkpoint yet; training starts from the beginning")
         if Shard.from_environment().leads:
-            write_json(folder / PLAN_FILE, _identity(plan, base))
+            begin(folder, _identity(plan, base), arguments)
         return None
     if not plan.resume:
         raise UnshakenError(
             f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out"
         )
-    _check_same_run(_identity(plan, base), folder / PLAN_FILE)
-    last = last_complete(folder)
-    for line in last.notes:
+    checkpoint, notes = whole_checkpoint(folder, _identity(plan, base), arguments)
+    for line in notes:
         _note(line)
-    if last.folder is None:
-        _note(f"{folder} holds no checkpoint that can be used; training starts from the beginning")
-        return None
-    return str(last.folder)
+    return checkpoint
 
 
 def _identity(plan: Plan, base: str) -> dict[str, Any]:
-    """What must be the same when a run goes on. Epochs and the like may change, at the user's risk.
+    """What must be the same when a run goes on, beside its arguments.
 
     `base` is the fingerprint of the pretrained weights, configuration and tokenizer. They are what training began with,
     and also the teachers and anchors of the defences, which a resumed run takes from them again.
@@ -344,18 +348,6 @@ def _identity(plan: Plan, base: str) -> dict[str, Any]:
         "validation_data": None if plan.validation is None else plan.validation.fingerprint,
         **same,
     }
-
-
-def _check_same_run(identity: dict[str, Any], path: Path) -> None:
-    if not path.is_file():
-        raise UnshakenError(f"{path} is gone: what its checkpoints were trained from is not known; name another --out")
-    was, now = read_json(path), json.loads(json.dumps(identity))
-    for key, value in now.items():
-        if was.get(key) != value:
-            raise UnshakenError(
-                f"{path.parent} holds another run: its {key.replace('_', ' ')} is {was.get(key)!r}, now {value!r}; "
-                "resume it as it was started, or name another --out"
-            )
 
 
 def _note(text: str) -> None:
