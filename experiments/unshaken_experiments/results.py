@@ -15,6 +15,7 @@ from unshaken.files import write_json, write_text
 from unshaken.substitutions.reach import HullCoverage
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Outcome
+from unshaken_experiments.schedule import at_most
 from unshaken_experiments.table import Cell, View, cells, choices_line, markdown, mean_of, star_counts
 
 
@@ -53,7 +54,10 @@ def save_results(
     found = cells(recipe, outcomes, encoder, seeds=seeds, changes=changes, **limits)
     covered = coverage_line(recipe, outcomes, encoder, seeds=seeds, changes=changes)
     paths = [
-        write_text(out / f"{recipe.name}.md", page(recipe, found, encoder, changes or {}, covered)),
+        write_text(
+            out / f"{recipe.name}.md",
+            page(recipe, found, encoder, {**(changes or {}), **_fewer(recipe, examples, clean_examples)}, covered),
+        ),
         write_json(
             out / f"{recipe.name}.json",
             {"recipe": recipe.name, "encoder": encoder, "cells": [asdict(cell) for cell in found]},
@@ -67,6 +71,17 @@ def save_results(
         if figure is not None:
             paths += save_figure(figure, out / recipe.name)
     return Saved(paths=tuple(paths), terminal=_terminal(recipe, found))
+
+
+def _fewer(recipe: Recipe, examples: int | None, clean_examples: int | None) -> dict[str, int]:
+    """What was measured on fewer examples than the recipe says."""
+    kinds = {"attacked examples at most": (examples, None), "clean examples at most": (None, clean_examples)}
+    return {
+        what: limit
+        for what, limits in kinds.items()
+        if (limit := max(limits, key=bool)) is not None
+        and any(at_most(column.measure, *limits) != column.measure for column in recipe.columns if column.measure)
+    }
 
 
 def page(

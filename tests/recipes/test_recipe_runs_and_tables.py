@@ -646,7 +646,8 @@ def test_reproduce_from_the_command_line(world: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     page = (tmp_path / "out" / "small.md").read_text()
     assert "A small table" in page
-    assert "changed for this run: epochs 1" in page
+    assert "changed for this run: epochs 1, attacked examples at most 4" in page
+    assert "clean examples" not in page
     assert json.loads((tmp_path / "out" / "small.json").read_text())["encoder"] == "encoder"
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
 

@@ -17,7 +17,9 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
 from unshaken.evaluation.outlook import certificates_outlook, outlook
 from unshaken.examples import Example, Examples
-from unshaken.substitutions import Dictionary
+from unshaken.readers import KnownWords, parse
+from unshaken.substitutions import Dictionary, Typos, Unmended
+from unshaken.victims import Reading
 from unshaken.victims.base import Victim
 
 WORDS = Dictionary(entries={"good": ["fine", "great", "nice"], "film": ["movie"], "plot": ["story", "tale"]})
@@ -72,6 +74,18 @@ def test_a_text_that_a_model_cannot_answer_ends_nothing_before_the_run() -> None
     line = outlook([victim], rows(*TEXTS), [attack])
     assert line.endswith(f"at most about {promised([attack])} questions")
     assert outlook([victim], rows(), [attack]) == ""
+
+
+def test_a_reader_may_make_it_far_fewer_and_an_adaptive_attack_has_a_bound_too() -> None:
+    """What a reader mends is the text itself, which is asked once; what it leaves is never more than its source."""
+    reader = parse("spelling", KnownWords.of(TEXTS))
+    read, plain = Reading(stubborn(), reader), stubborn()
+    lines = [outlook([victim], rows(*TEXTS), [PWWS(substitutions=Typos())]) for victim in (plain, read)]
+    assert ["far fewer where a reader mends" in line for line in lines] == [False, True]
+    adaptive = PWWS(substitutions=Unmended(Typos()))
+    asked = [sum(row.queries for row in adaptive(victim, rows(*TEXTS))) for victim in (plain, read)]
+    most = int(re.search(r"about ([\d,]+) questions", outlook([read], rows(*TEXTS), [adaptive]))[1].replace(",", ""))
+    assert asked[1] < asked[0] <= most
 
 
 @pytest.mark.parametrize(

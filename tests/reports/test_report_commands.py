@@ -120,6 +120,14 @@ def test_a_report_is_not_written_over_a_run_that_it_merges(unshaken, refused, tm
     for named in (run.parent, run):
         assert "would be lost" in refused("report", named, "--name", "ours", "--out", run)
     assert run.read_bytes() == before
+    for name in ("rows.csv", "notes.md", "page.html", "paper.tex", "other.json"):
+        (tmp_path / name).write_text("text,label\ngood,1\n")
+        assert "is no report, and would be lost" in refused("report", run.parent, "--out", tmp_path / name)
+        assert (tmp_path / name).read_text() == "text,label\ngood,1\n"
+        (tmp_path / name).unlink()
+        for _ in range(2):  # an earlier report may be written over
+            code, _, _ = unshaken("report", run.parent, "--out", tmp_path / name)
+            assert code == 0
     words = ("--out", tmp_path / "all.html", "--figures", tmp_path / "figures")
     code, out, _ = unshaken("report", run.parent, *words)
     assert (code, "no figures" in out) == (0, True)

@@ -150,6 +150,14 @@ def test_a_guard_that_catches_nothing_keeps_nothing() -> None:
     assert ">100%" not in page(result)
 
 
+def test_a_guard_that_stops_everything_is_told_beside_what_it_keeps() -> None:
+    result = scan(guard(lambda texts: [[0.1, 0.9]] * len(texts)), EXAMPLES, protect="spam", families=["typos"])
+    assert (
+        f"4 of 4 spam texts are caught as they are, and so are {len(FINE)} of {len(FINE)} others." in result.sentence()
+    )
+    assert "others" not in scan(guard(naive_guard), EXAMPLES, protect="spam", families=["typos"]).sentence()
+
+
 def test_without_a_protected_class_every_right_answer_counts() -> None:
     result = scan(guard(naive_guard), EXAMPLES, search=0, families=["leetspeak", "tag-characters"])
     found = by_name(result)

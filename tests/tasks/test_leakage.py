@@ -6,6 +6,7 @@ import pytest
 
 from unshaken.examples import Example, Examples
 from unshaken.tasks import LeakageWarning, leakage
+from unshaken.tasks.leakage import contradictions
 
 
 def split(name, *rows):
@@ -31,3 +32,12 @@ def test_a_premise_that_comes_back_is_no_leak():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert leakage(train, test).count == 0
+
+
+def test_texts_with_different_labels_are_counted_once_each():
+    rows = split(
+        "train", (("Good.",), 1), (("good",), 0), (("good",), 0), (("dull",), 0), (("Dull",), 0), (("fine",), 1)
+    )
+    assert contradictions(rows) == 1
+    assert contradictions(split("pairs", (("a", "b"), 0), (("a", "c"), 1))) == 0
+    assert contradictions(split("scores", (("good",), 0.5), (("good",), 0.7))) == 0  # a regression may

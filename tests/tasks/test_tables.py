@@ -78,8 +78,10 @@ def test_what_is_no_table():
     for value in (object(), [], [1, 2], {"a": 1}):
         with pytest.raises(UnshakenError):
             load_task(value)
-    with pytest.raises(UnshakenError, match="row 1 has float in text column"):
+    with pytest.raises(UnshakenError, match="row 1 has no text in column 'text'"):
         Examples.from_pandas(pandas.DataFrame({"text": [float("nan")], "label": [1]}))
+    with pytest.raises(UnshakenError, match="row 1 has int in text column"):
+        Examples.from_pandas(pandas.DataFrame({"text": [3], "label": [1]}))
 
 
 def test_reprs_are_short(as_file):

@@ -90,6 +90,8 @@ def test_a_share_is_between_nothing_and_all(share):
 def test_too_little_data_to_split():
     with pytest.raises(UnshakenError, match=r"has 2 rows with 2 different texts, too few to hold out .*; add rows"):
         stratified_split(examples([0, 1]), 0.2)
+    with pytest.raises(UnshakenError, match="has 40 labels in 40 rows; name the column that has the classes"):
+        stratified_split(examples(list(range(40))), 0.2)
 
 
 @pytest.fixture

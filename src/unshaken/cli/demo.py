@@ -71,7 +71,7 @@ def demo(
     say(f"{len(training):,} short film reviews to train on, {len(test)} held out (Rotten Tomatoes, in a wheel)")
     with steps_shown(console) as show:
         plain = _train("plain", MINILM, training, size.epochs, out, seed, on_step=partial(show, "plain"))
-    say("a plain MiniLM is fine-tuned; three of its right answers, and what turns them around:")
+    say("a plain MiniLM is fine-tuned; some of its right answers, and what turns them around:")
     _show_broken(Victim.from_pretrained(plain.folder, device="cpu", max_length=32), test, console)
     rows = training.sample(size.hardening, seed)
     runs: dict[str, Any] = {}
@@ -286,9 +286,10 @@ def sentence(report: Report) -> str:
     best = max(others, key=lambda item: item.accuracy("pwws").hits)
     found = next(item for item in report.comparisons if item.model == report.name_of(best) and item.condition == "pwws")
     kept, more = plain.accuracy("pwws").hits, best.accuracy("pwws").hits
-    sure = "which is more than chance explains" if found.p_value < 0.05 else "which chance may explain"
+    sure = "which is more than chance explains" if found.significant else "which chance may explain"
     return (
         f"Of {len(plain.predictions)} reviews the plain model keeps {kept} right when words are swapped for synonyms; "
-        f"{best.model.method} keeps {more}, {sure} (p = {found.p_value:.2g}, McNemar). Clean accuracy went from "
-        f"{plain.clean.value:.1%} to {best.clean.value:.1%}. A sample this small does not rank methods."
+        f"{best.model.method} keeps {more}, {sure} (p = {found.p_adjusted:.2g}, McNemar's mid-p after Holm). "
+        f"Clean accuracy went from {plain.clean.value:.1%} to {best.clean.value:.1%}. "
+        "A sample this small does not rank methods."
     )

@@ -29,6 +29,7 @@ def report(
     known = (".json", *names_in("unshaken.evaluation.report:WRITERS"))
     if out.suffix not in known:
         raise UnshakenError(f"cannot write a report as {out.suffix or out.name!r}; known: {', '.join(known)}")
+    _require_own(out)
     from unshaken.console import Console
     from unshaken.evaluation import Report, merge
     from unshaken.reports.figures import report_figures, save_figure
@@ -46,3 +47,22 @@ def report(
             console.print("note: no figures: they are of models under attack, and nothing here was", style="dim")
     console.print(merged)
     console.print(f"Report: {out}", markup=False, soft_wrap=True)
+
+
+BEGINNINGS = {
+    ".html": "<!doctype html>",
+    ".md": "# Robustness report",
+    ".tex": "% Needs \\usepackage{booktabs}",
+    ".csv": "data,model,condition,accuracy",
+    ".json": '{\n  "schema_version"',
+}  # of reports, by which an earlier one is known
+
+
+def _require_own(out: Path) -> None:
+    """Write over an earlier report alone: any other file is somebody's work."""
+    if not out.is_file():
+        return
+    with out.open("rb") as stream:
+        begins = stream.read(64)
+    if begins and not begins.startswith(BEGINNINGS[out.suffix].encode()):
+        raise UnshakenError(f"{out} is no report, and would be lost; name another file with --out")

@@ -73,6 +73,9 @@ def scan(
 
     Counts misses and false alarms, and writes scan.html, scan.json, junit.xml and scan.sarif into the folder.
     """
+    _require_percentage(fail_under)
+    if not 0 < threshold < 1:
+        raise UnshakenError(f"--threshold is {threshold:g}; it is a probability, above 0 and below 1")
     model, task = _model_and_data(words, victim)
     options.require_files(task)
     options.require_models(*filter(None, (model,)), others=True)
@@ -163,6 +166,14 @@ def _tell_randomness(victim: Victim, examples: Examples) -> None:
             f"{victim.name} answered {differing} of {len(some)} texts otherwise when asked again, so that what is "
             "counted is partly chance; in Python, scan(Averaged(victim)) takes means"
         )
+
+
+def _require_percentage(fail_under: float | None) -> None:
+    """A slip here would switch off a check that others rely on."""
+    if fail_under is None or 1 <= fail_under <= 100:
+        return
+    meant = f"; did you mean {100 * fail_under:g}?" if 0 < fail_under < 1 else ""
+    raise UnshakenError(f"--fail-under is {fail_under:g}; it is a percentage from 1 to 100{meant}")
 
 
 def _model_and_data(words: list[str], victim: str | None) -> tuple[str | None, str]:

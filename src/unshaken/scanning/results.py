@@ -123,6 +123,8 @@ class ScanResult:
         else:
             which = "texts are answered rightly" if self.protect is None else f"{self.protect} texts are caught"
             start = f"{self.right} of {self.relevant} {which} as they are"
+            if 2 * self.worst.alarms_before > self.worst.harmless:  # a guard that stops everything misses nothing
+                start += f", and so are {self.worst.alarms_before} of {self.worst.harmless} others"
         if not self.right:
             hint = " Are the victim's classes named in their order?" if self.data != OWN_ANSWERS else ""
             return f"{start}: there is nothing that an edit could break.{hint}"

@@ -67,6 +67,16 @@ def leakage(train: Examples, evaluation: Examples) -> Leakage:
     return leak
 
 
+def contradictions(examples: Examples) -> int:
+    """Texts that stand in several rows with different labels."""
+    if examples.is_regression:
+        return 0
+    labels: dict[str, set[int | float]] = {}
+    for row in examples:
+        labels.setdefault(text_key(row.texts), set()).add(row.label)
+    return sum(len(own) > 1 for own in labels.values())
+
+
 def save_trained_on(folder: Path | str, train: Examples, base: Path | str | None = None) -> Path:
     """Leave hashes of the training texts beside the weights, so that any later evaluation can tell what was seen.
 

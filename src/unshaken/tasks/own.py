@@ -216,6 +216,9 @@ def describe(source: Source, columns: ColumnNames, *, name: str) -> Task:
     )
 
 
+LONGEST_HEADING = 4  # words
+
+
 def _guess_texts(fields: Iterable[str], source: str) -> tuple[str, ...]:
     lowered = {name.lower(): name for name in fields}
     for names in (*TEXT_PAIRS, *((name,) for name in TEXT_COLUMNS)):
@@ -225,10 +228,11 @@ def _guess_texts(fields: Iterable[str], source: str) -> tuple[str, ...]:
     if len(lowered) <= 2 and len(others) == 1:  # what else there is, is the label
         return (others[0],)
     present = ", ".join(map(repr, lowered.values()))
-    raise UnshakenError(
-        f"{source}: cannot tell which column is the text; columns: {present}; name it with --text-column, in Python "
-        "with text_columns"
-    )
+    is_row = any(len(name.split()) > LONGEST_HEADING for name in lowered)
+    advice = "the first line looks like a row and has to name the columns, such as text,label"
+    if not is_row:
+        advice = "name it with --text-column, in Python with text_columns"
+    raise UnshakenError(f"{source}: cannot tell which column is the text; columns: {present}; {advice}")
 
 
 def _label_column(fields: Iterable[str], columns: ColumnNames, texts: tuple[str, ...], source: str) -> str:

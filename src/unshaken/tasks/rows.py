@@ -131,6 +131,8 @@ def _text(record: Record, column: str, task: Task, source: str, *, strict: bool)
     if column not in record.fields:
         name = find_column(record.fields, column, task.aliases.get(column, ()), f"{source}, {record.where}")
     text = record.fields[name]
+    if text is None or text != text:  # as tables write what is missing
+        raise UnshakenError(f"{source}: {record.where} has no text in column {name!r}; remove or fill the row")
     if not isinstance(text, str):
         raise UnshakenError(f"{source}: {record.where} has {type(text).__name__} in text column {name!r}, not text")
     if strict and not text.strip():

@@ -97,6 +97,11 @@ def stratified_split(examples: Examples, share: float, seed: int = 0) -> tuple[E
     held_out, rest = draw(examples, counts, seed, exact=False)
     if not held_out or not rest:
         texts = len(_families(examples, seed))
+        if len(counts) > max(10, len(examples) / 2):
+            raise UnshakenError(
+                f"{examples.name} has {len(counts)} labels in {len(examples)} rows; name the column that has the "
+                "classes with --label-column, in Python with label_column"
+            )
         raise UnshakenError(
             f"{examples.name} has {len(examples)} rows with {texts} different texts, too few to hold out a share of "
             f"{share}; add rows, or name rows to select on (train --validation FILE, in Python validation=)"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unshaken.display import note
+from unshaken.display import counted, note
 from unshaken.errors import UnshakenError
 from unshaken.files import locked
 from unshaken.processes import Shard, lost_process
@@ -73,6 +73,7 @@ def fine_tune(plan: Plan) -> FineTuned:
     from unshaken.pretrained import fingerprint, no_bars
     from unshaken.smoothing import smooth
     from unshaken.substitutions.word_level import word_level
+    from unshaken.tasks.leakage import contradictions
     from unshaken.training.arguments import RobustTrainingArguments
     from unshaken.training.checkpoints import replaced_folder
     from unshaken.training.resuming import Clock, step_of
@@ -80,6 +81,8 @@ def fine_tune(plan: Plan) -> FineTuned:
     from unshaken.training.trainer import RobustTrainer
 
     set_seed(plan.seed)
+    if doubled := contradictions(plan.train):
+        _note(f"{counted(doubled, 'text')} of {plan.train.name} have different labels in different rows")
     reader = _reader(plan)
     if plan.smoothing is not None:
         plan.smoothing.read_by(reader)  # before anything is loaded
