@@ -30,6 +30,7 @@ from unshaken.readers import (
     KnownWords,
     Leet,
     Misread,
+    Reader,
     Readers,
     Spacing,
     Spelling,
@@ -78,11 +79,19 @@ CASES = {
         ("👩\u200d👧 ❤\ufe0f", "👩\u200d👧 ❤\ufe0f"),
         ("👩🏻\u200d👧 ✌🏻\ufe0f", "👩🏻\u200d👧 ✌🏻\ufe0f"),
         ("👍🏻\U000e0067\u115f", "👍🏻"),  # a letter that is not seen hides the tag before it
+        ("movie2\U000e0041 \U000e00412movie", "movie2 2movie"),  # inside of words tags spell nothing
+        ("m" + "\u0336\u20dd\u0336" * 9, "m" + "\u20dd" * 9),
+        ("m 1\u0336 !\u0336 \u0336 1\ufe0f\u20e3", "m 1 !  1\u20e3"),  # a key stays in its frame
+        *(
+            (f"Бо{sign}рис", "Борис")
+            for sign in "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00\ufe0f\U000e0100\U000e01ef"
+        ),
         ("हिन्दी में", "हिन्दी में"),
     ],
     Spelling(known=KNOWN): [
         ("moive", "movie"),
         ("MOIVE wonderfull Stroy!", "MOVIE wonderful Story!"),
+        ("movei omvie", "movie movie"),  # swapped at either end
         ("movie film", "movie film"),  # WordNet knows film
         ("the xqzkv cat", "the xqzkv cat"),
     ],
@@ -125,6 +134,15 @@ def test_spelling_weighs_how_usual_an_error_is() -> None:
     assert read("kuds") == "kids"  # a neighbouring key, but 50 times as frequent as the word that lost a letter
 
 
+def test_letters_lost_repeated_or_swapped_are_as_usual_and_a_key_beside_is_five_times_rarer() -> None:
+    words = {"swap": "kxyxz", "drop": "kxxqyz", "repeat": "kxyz", "key": "kxxtz", None: "kpxyz"}
+    times = {"swap": 1, "drop": 1, "repeat": 1, "key": 5, None: 1000}
+    assert {kind_of_error("kxxyz", word) for word in words.values()} == set(words)
+    for one, other in itertools.permutations(words, 2):
+        known = KnownWords({words[one]: 10 * times[one], words[other]: 9 * times[other]})
+        assert Spelling(known=known)("kxxyz") == words[one]
+
+
 def test_doubt_reads_a_rare_known_word_as_the_frequent_one_it_may_stand_for() -> None:
     known = KnownWords({"qost": 1000, "qist": 8, "qst": 40, "qast": 2, "zost": 1, "tie": 3, "the": 5000})
     assert Spelling(known=known)("qist qst qast zost") == "qist qst qast zost"
@@ -151,6 +169,9 @@ def test_words_with_hyphens_are_known_as_wholes() -> None:
     known = KnownWords.of(["heavy hands fished"], [Dictionary(entries={"clumsy": ["ham-fisted"]})])
     read = Spelling(known=known)
     assert read("ham-fisted heavvy-hands") == "ham-fisted heavy-hands"
+    assert read("heavvy‐haands isn’t doesn’t") == "heavy‐hands isn’t doesn’t"  # with a hyphen that is no minus
+    other = Spelling(known=KnownWords.of(["ham‐fisted hands, fished"]))
+    assert other("ham‐fisted haands2") == "ham‐fisted hands2"  # digits beside a word are no part of it
 
 
 def with_vocabulary(*pieces: str) -> PreTrainedTokenizerFast:
@@ -160,11 +181,14 @@ def with_vocabulary(*pieces: str) -> PreTrainedTokenizerFast:
 @pytest.mark.parametrize(
     ("pieces", "words"),
     [
-        (("[CLS]", "money", "French", "für", "##monk", "ab", "a1c", "деньги", "!"), ["french", "für", "money"]),
-        (("<s>", "Ġmoney", "ĠFrench", "monk", "ĠfÃ¼r", "Ġ5", "Ġthe"), ["french", "money", "the"]),
+        (
+            ("[CLS]", "money", "French", "für", "žena", "##monk", "ab", "a1c", "abc1", "ab÷c", "деньги", "!"),
+            ["french", "für", "money", "žena"],
+        ),
+        (("<s>", "Ġmoney", "ĠFrench", "monk", "ĠfÃ¼r", "ĠvoilÃł", "Ġ5", "Ġof", "Ġthe"), ["french", "money", "the"]),
         (("<s>", "▁money", "▁French", "monk", "▁für", "▁"), ["french", "für", "money"]),
         (("[CLS]", "money", "french", "##ing", "▁", "Ġ"), ["french", "money"]),
-        (("<s>", "Ġmoney", "Ġfilm", "ing", "ĠFrench", "##", "####", "able"), ["film", "french", "money"]),
+        (("<s>", "Ġmoney", "Ġfilm", "ing", "ĠFrench", "##", "####", "=##", "able"), ["film", "french", "money"]),
     ],
 )
 def test_the_whole_words_of_a_tokenizer(pieces: tuple[str, ...], words: list[str]) -> None:
@@ -249,7 +273,7 @@ def test_a_possessive_is_not_a_plural() -> None:
     known = KnownWords.of(["films and a movie"], ())
     read = Spelling(known=known)
     assert read("the film's end, the movie’s plot") == "the film's end, the movie’s plot"
-    assert read("the moive's end") == "the movie's end"
+    assert read("the moive's end, the moive’s end") == "the movie's end, the movie’s end"
     assert read(read("the moive's end")) == "the movie's end"
     assert read("the MOIVE'S end, İİ's") == "the MOVIE'S end, İİ's"  # a letter that is two in lower case
 
@@ -263,6 +287,14 @@ def test_kinds_of_errors_are_told_apart_as_they_are_made(kind: str) -> None:
     assert kind_of_error("movie", "movie") is None
     assert kind_of_error("mvie", "movies") is None
     assert kind_of_error("moiev", "movie") is None
+    for written, word in (
+        ("novie", "movie"),  # a key beside, but at an end
+        ("movir", "movie"),
+        ("ful", "fil"),  # too short
+        ("mivoe", "movie"),  # swapped with a letter between
+        ("mabie", "movie"),  # two others beside each other
+    ):
+        assert kind_of_error(written, word) is None
 
 
 @pytest.mark.parametrize("name", ["homoglyphs", "invisible", "leet", "spacing", "typos"])
@@ -288,15 +320,18 @@ def test_reading_twice_changes_nothing(text: str) -> None:
 
 
 def test_what_a_later_reader_lays_open_is_read_by_those_before_it() -> None:
-    assert parse("spelling,unicode", KNOWN)("a m\u043eive") == "a movie"
+    read = parse("spelling,unicode", KNOWN)
+    assert read("a m\u043eive") == "a movie"
+    assert read.apart([("a",), (" m\u043eive",)]) == [("a",), (" movie",)]
 
 
-def test_readers_of_other_words_counts_or_order_are_told_apart() -> None:
+def test_readers_of_other_words_counts_settings_or_order_are_told_apart() -> None:
     """Answers that are kept go by it."""
     words = ({"movie": 1}, {"movie": 2}, {"story": 1})
     prints = {parse(spec, KnownWords(own)).fingerprint for spec in ("spelling,leet", "leet,spelling") for own in words}
     assert len(prints) == 6
     assert parse("spelling,leet", KnownWords({"movie": 1})).fingerprint in prints
+    assert parse("spelling:doubt=20,leet", KnownWords({"movie": 1})).fingerprint not in prints
     counted = [parse("leet", KnownWords(own)).fingerprint for own in ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
     assert counted[0] == counted[1]  # in whatever order
 
@@ -304,11 +339,32 @@ def test_readers_of_other_words_counts_or_order_are_told_apart() -> None:
 def test_a_memory_is_bounded_and_tells_what_reading_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unshaken.readers.base.REMEMBERED", 2)
     read, texts = parse("all", KNOWN), ("fr33", "moive", "g.o.o.d", "a", "fr33")
-    assert list(map(read, texts)) == ["free", "movie", "good", "a", "free"]
-    assert len(read._memory) == 1  # of five, the third and the fifth found it full
+    held = []
+    for text, expected in zip(texts, ("free", "movie", "good", "a", "free"), strict=True):
+        assert read(text) == expected
+        held.append(len(read._memory))
+    assert held == [1, 2, 1, 2, 1]  # the third and the fifth found it full
     assert [read.apart([(text,)]) for text in texts] == [[(one,)] for one in ("free", "movie", "good", "a", "free")]
-    assert 0 < len(read._groups) <= 2
+    assert len(read._groups) == 2
+    assert repr(read) == repr(parse("all", KNOWN))  # without what it has read
     assert read.apart([("moive",), ("", " a")]) is None  # without it, its neighbours would meet
+
+
+def test_words_and_edges_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    spacing, spelling = Spacing(known=KNOWN), Spelling(known=KNOWN)
+    numbers = list(map(str, range(2**18)))
+    spacing._whole.update(numbers)
+    spelling._memory.update(zip(numbers, numbers, strict=True))
+    assert (spacing("a movie"), spelling("moive")) == ("a movie", "movie")
+    assert (len(spacing._whole), len(spelling._memory)) == (2**18 + 1, 2**18 + 1)
+    assert (spacing("good story"), spelling("goood")) == ("good story", "good")
+    assert (spacing._whole, spelling._memory) == ({"good", "story"}, {"goood": "good"})
+    monkeypatch.setattr("unshaken.readers.spacing.REMEMBERED", 2)
+    held = []
+    for words in (["a", " b"], ["a", " b"], ["a", " c"]):
+        assert not spacing.stays_apart([(word,) for word in words])
+        held.append(len(spacing._edges))
+    assert held == [2, 2, 1]
 
 
 def test_long_texts_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,12 +390,21 @@ def test_leet_reads_the_word_that_training_has_most_of() -> None:
 
 def test_leet_leaves_signs_that_end_a_sentence() -> None:
     read = Leet(known=KnownWords({"great": 1, "gas": 1, "gasi": 1}))
-    assert [read(text) for text in ("gr3at!", "gr3at!!", "gr3at!!!", "gr3at+$", "gr3at1")] == [
-        *("great!", "great!!", "gr3at!!!", "great+$", "gr3at1")
+    assert [read(text) for text in ("gr3at!", "gr3at!!", "gr3at!!!", "gr3at+$", "gr3at1", "gr3at@")] == [
+        *("great!", "great!!", "gr3at!!!", "great+$", "gr3at1", "gr3at@")
     ]
     assert read("g4s!") == "gasi"  # a word with its sign before one without
     assert read("gr3at1! g0!") == "gr3at1! g0!"  # a digit ends nothing, and two letters are no word
     assert read("g4s1a g4") == "g4s1a g4"
+
+
+def test_leet_leaves_numbers_parts_of_words_and_what_has_too_many_readings() -> None:
+    words = ("sos", "free", "o" * 24, "o" * 25, "qllllllll", "qlllllllll")
+    read = Leet(known=KnownWords(dict.fromkeys(words, 1)))
+    assert read("s0s 505 $0$") == "sos 505 $0$"
+    assert read("fr33_x fr33é") == "fr33_x fr33é"
+    assert read("o" * 23 + "0 " + "o" * 24 + "0") == "o" * 24 + " " + "o" * 24 + "0"
+    assert read("q11111111 q111111111") == "qllllllll q111111111"  # a 1 is two letters: the last of 256, and 512
 
 
 def test_clean_training_text_is_read_as_it_is() -> None:
@@ -358,6 +423,13 @@ def test_a_word_between_two_clusters_joins_the_first_and_brings_its_other_neighb
     near = Dictionary(entries={"good": ["fine"], "film": ["movie"], "cut": ["fine", "movie", "trim"]})
     codes = Synonyms.of(near, KnownWords({"good": 9, "film": 8, "cut": 1})).codes
     assert codes == {"good": "good", "fine": "good", "film": "film", "movie": "film", "cut": "good", "trim": "good"}
+
+
+def test_of_equal_words_the_first_has_the_code_and_who_has_one_brings_nobody() -> None:
+    near = Dictionary(entries={"bbb": ["ccc"], "aaa": ["ccc"]})
+    assert Synonyms.of(near, KnownWords()).codes == {"aaa": "aaa", "bbb": "aaa", "ccc": "aaa"}
+    chain = Dictionary(entries={"good": ["fine"], "fine": ["thin"]})
+    assert Synonyms.of(chain, KnownWords({"good": 9, "fine": 5})).codes == {"good": "good", "fine": "good"}
 
 
 def test_codes_are_in_lower_case_and_a_word_that_training_has_comes_before_one_that_it_has_not() -> None:
@@ -396,6 +468,7 @@ def test_unmended_is_all_of_a_source_that_the_reader_does_not_read_as_the_word()
     first = Typos().candidates(["best"], 0)[:8]
     assert len(few.candidates(["best"], 0)) == 8 > sum(reader(typo) != "best" for typo in first)
     assert few.vocabulary() is None
+    assert Unmended(Dictionary(entries={"from": ["form"]}), reader).vocabulary() == ["from"]
     assert len({left.fingerprint, few.fingerprint, Unmended(Typos(), parse("unicode", known)).fingerprint}) == 3
 
 
@@ -510,9 +583,11 @@ def test_saved_without_code_and_loaded(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(json.dumps(saved))
     with pytest.raises(UnshakenError, match="unknown reader"):
         load(tmp_path)
-    (tmp_path / FILE_NAME).write_text('{"readers": 3}')
-    with pytest.raises(UnshakenError, match="no reader"):
-        load(tmp_path)
+    leet = {"readers": [{"name": "leet"}]}
+    for other in ([], {"readers": 3}, leet, {**leet, "words": []}, {**leet, "words": {"a": "x"}}):
+        (tmp_path / FILE_NAME).write_text(json.dumps(other))
+        with pytest.raises(UnshakenError, match="no reader"):
+            load(tmp_path)
 
 
 def test_names() -> None:
@@ -522,6 +597,7 @@ def test_names() -> None:
     assert [part.known is KNOWN for part in ALL.parts if part.name != "unicode"] == [True] * 3
     with pytest.raises(UnshakenError, match="none is given"):
         Readers(())
+    assert Readers([Unicode()]) == Readers((Unicode(),))
     assert parse("spelling:doubt=20,min_length=4,unicode", KNOWN).parts == (
         Spelling(known=KNOWN, doubt=20, min_length=4),
         Unicode(),
@@ -579,11 +655,21 @@ def test_words_are_visible_where_the_model_sees_what_was_read_there(text: str, m
     assert truncated(reads_all, rows) == [False]
 
 
+def test_a_reader_that_does_not_say_that_parts_stay_apart_reads_whole_texts() -> None:
+    class Backwards(Reader):
+        name = "backwards"
+
+        def __call__(self, text: str) -> str:
+            return text[::-1]
+
+    assert Readers((Backwards(),)).apart([("a",), (" b",)]) is None
+
+
 def test_special_tokens_pass_all_readers() -> None:
     known = KnownWords.of([TEXT, "junk mask bunk"])
     for doubt in (None, 10):
         read = Readers((*parse("unicode,leet,spacing", known).parts, Spelling(known=known, doubt=doubt)))
-        for token in ("[UNK]", "[MASK]", "<unk>", "<mask>", "<s>", "</s>"):
+        for token in ("[UNK]", "[MASK]", "<unk>", "<mask>", "</unk>", "<s>", "</s>"):
             assert read(f"a {token} moive") == f"a {token} movie"
             assert read(f"{token}") == token
 
@@ -621,6 +707,9 @@ def test_parts_are_latin_where_every_text_of_them_is() -> None:
         ([("abcd", "ab"), (" сор",)], False),
         ([("abcd",), (" сор", " e")], True),
         ([("сор",)], False),
+        ([("1",), (" 2",)], True),  # plain signs, whose surplus is none
+        ([("ａｂｃｄ",), (" сор",)], True),
+        ([("abcdefgh",), (" ﷺ сор",)], False),  # one sign that is read as eighteen
     ):
         assert read.stays_apart(parts) is apart
 
@@ -670,6 +759,10 @@ def test_misread_words_are_told_in_lower_case_for_words_that_training_has() -> N
     assert left.neighbours("From") == left.neighbours("from") == left.candidates(["a", "FROM"], 1)
     assert left.neighbours("from")[0] == "form"
     assert left.candidates(["frog"], 0) != left.neighbours("frog") == []  # known, and in no text of training
+    frog = left.candidates(["frog"], 0)
+    unseen = Unseen(Dictionary(entries={"frog": frog}), (left,))
+    assert All((left,)).neighbours("frog") == unseen.candidates(["frog"], 0) == []
+    assert unseen.neighbours("frog") == frog
     source = Dictionary(entries={"from": ["From", "frm", "farm", "xqzkv", "form farm", "Farm", "form"]})
     assert Misread(source, parse("spelling", known)).neighbours("from") == ["farm", "form"]
     first = source.candidates(["from"], 0)[:-1]
@@ -696,13 +789,15 @@ def test_misread_words_are_told_in_lower_case_for_words_that_training_has() -> N
 def test_what_is_read_for_a_word_is_told_by_the_counts() -> None:
     known = KnownWords(
         {
-            **{"qqarn": 1, "qqern": 1, "vv": 900, "vvbc": 1, "zzarn": 1, "xzxrn": 900, "zzxrz": 900},
+            **{f"qq{letter}rn": 1 for letter in "kjihgfea"},
+            **{"vv": 900, "vvbc": 1, "zzarn": 1, "xzxrn": 900, "zzxrz": 900},
             **{"jxz's": 3, "jxzy": 9, "wbac": 0, "wabc": 9, "kbac": 0, "kabc": 0},
             **{"hbac": 0, "habc": 900, "hbazc": 1, "qjast": 0, "qjost": 9000, "most": 100},
         }
     )
     read = {doubt: Spelling(known=known, doubt=doubt) for doubt in (None, 1, 9.5, 9.6, 20)}
     assert read[None]("qqxrn") == "qqarn"  # the first of equal ones
+    assert Spelling(known=KnownWords({"satry": 0}))("stry") == "story"  # of as rare ones, that of WordNet
     assert read[None]("vvb") == "vvbc"  # and no particle
     assert Spelling(known=known, min_length=4)("vvb vvbb") == "vvb vvbc"
     assert read[None]("zzxrn") == "zzarn"  # both ends stay before all else
@@ -738,6 +833,11 @@ def test_the_few_places_that_are_looked_at_find_every_word_one_edit_away(word: s
         ("F R E E c a t wonde RFUL", "FREE cat wondeRFUL"),
         ("x.y.f r e e", "x.y.free"),  # what spells nothing ends where the next begins
         ("un good good xq", "ungood goodxq"),  # either half may be a word
+        ("f r e else, xf r e e", "f r e else, xf r e e"),  # letters alone, and no ends of words
+        ("x-wonde rful wonde rful-x wonde rful's", "x-wonde rful wonde rful-x wonde rful's"),  # nor parts of others
+        ("wonde\nrful", "wonde\nrful"),
+        ("w onderful wonderfu l", "w onderful wonderfu l"),  # a letter is no half
+        ("sh ame less", "shame less"),  # nor is a known word that was put together, beside another
     ],
 )
 def test_gaps_that_are_closed_and_gaps_that_stay(written: str, read: str) -> None:
@@ -782,7 +882,14 @@ def test_parts_that_nothing_joins_are_told_to_stay_apart() -> None:
     """Or a model with a reader is attacked slowly."""
     reader = Spacing(known=KNOWN)
     apart = [["good", " story"], ["g", " movie"], ["good", " f", " story"], ["wonde", " xful"], ["Good", " Free"]]
+    apart += [["shame", " less"], ["wonde", " rful-x"], ["x-wonde", " rful"]]  # both known, or a part of another
     joined = [["g", " o"], ["a.g", " o.b"], ["Wonde", " RFUL"], ["x", " wonde", " rful!"], ["mov", " ie"]]
+    joined += [
+        ["won", " derful"],
+        ["cr", " itics"],
+        ["f r", " e_x"],
+        ["x_f", " r e"],
+    ]  # beside a low line, too, a letter is alone
     for words in apart:
         assert reader.stays_apart([(word,) for word in words])
         assert reader.stays_apart([(word, word.upper()) for word in words])
@@ -792,5 +899,8 @@ def test_parts_that_nothing_joins_are_told_to_stay_apart() -> None:
 
 
 def test_what_a_reader_knows_is_not_set_by_name() -> None:
-    with pytest.raises(UnshakenError, match="come from its model"):
-        parse("unicode,spelling:known=x", KnownWords({"good": 2}))
+    for spec in ("unicode,spelling:known=x", "spelling:known = x"):
+        with pytest.raises(UnshakenError, match="come from its model"):
+            parse(spec, KnownWords({"good": 2}))
+    with pytest.raises(UnshakenError, match="no option 'unknown'"):
+        parse("spelling:unknown=x", KnownWords({"good": 2}))

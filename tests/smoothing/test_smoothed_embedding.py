@@ -13,7 +13,7 @@ import torch
 from unshaken import Smoothing, smooth, unsmooth
 from unshaken.errors import IncompatibleModelError, UnshakenError
 from unshaken.examples import Example, Examples
-from unshaken.readers import KnownWords
+from unshaken.readers import KnownWords, Misread
 from unshaken.readers import parse as parse_readers
 from unshaken.smoothing import SmoothedEmbedding, WordGraph, parse, settle, settled_on_save, smoothing_of
 from unshaken.smoothing.tokens import MARK, folding
@@ -240,6 +240,7 @@ def test_frozen_rows_stay_frozen_and_sizes_are_those_of_the_tokenizer(
     settled = stock.get_input_embeddings()
     assert (settled.weight.requires_grad, settled.weight.is_leaf) == (trained, True)
     assert set(stock.state_dict()) == names
+    assert not {"theta", "first", "kernel", "graph", "spelt", "words", "_spans"} & set(vars(settled))
     torch.testing.assert_close(settled.weight.detach(), rows, rtol=0, atol=0)
     with pytest.raises(UnshakenError, match="settled already"):
         settle(stock)
@@ -260,10 +261,13 @@ def test_a_state_is_an_ordinary_table_with_theta_or_without_while_a_model_is_sav
     model, _, table = smoothed(bert, words)
     name = next(name for name in model.state_dict() if name.endswith(".theta")).removesuffix("theta")
     whole = set(model.state_dict())
-    assert whole > {name + "theta", name + "graph"}
+    training = {name + own for own in ("theta", "graph", "spelt")}
+    assert whole > training
     with settled_on_save(model):
         state = model.state_dict()
-    assert set(state) == whole - {name + "theta", name + "graph"}
+    assert set(state) == whole - training
+    with settled_on_save(torch.nn.Sequential(model)):  # as it is wrapped for several processes
+        assert not any(key.endswith(tuple(training)) for key in model.state_dict())
     torch.testing.assert_close(state[name + "weight"], table.table(), rtol=0, atol=0)
     with contextlib.suppress(InterruptedError), settled_on_save(model):
         raise InterruptedError  # a disk that is full
@@ -277,6 +281,10 @@ def test_tables_that_do_more_or_are_shared_are_refused(bert: tuple[Any, Any], wo
     class Scaled(torch.nn.Embedding):
         pass
 
+    class Vision(torch.nn.Linear):
+        def get_input_embeddings(self) -> Any:
+            raise NotImplementedError
+
     model, tokenizer = bert
     smoothing, table = Smoothing(substitutions=words), model.get_input_embeddings()
     model.twin = torch.nn.Embedding(1, 1)
@@ -287,9 +295,16 @@ def test_tables_that_do_more_or_are_shared_are_refused(bert: tuple[Any, Any], wo
     table.__class__ = Scaled
     with pytest.raises(IncompatibleModelError, match="token embeddings are Scaled"):
         smooth(model, tokenizer, smoothing)
-    with pytest.raises(IncompatibleModelError, match="token embeddings are NoneType"):
-        smooth(torch.nn.Linear(1, 1), tokenizer, smoothing)
+    for without in (torch.nn.Linear(1, 1), Vision(1, 1)):
+        with pytest.raises(IncompatibleModelError, match="token embeddings are NoneType"):
+            smooth(without, tokenizer, smoothing)
     table.__class__ = torch.nn.Embedding
+    for option, value in (("max_norm", 1.0), ("scale_grad_by_freq", True)):
+        usual = getattr(table, option)
+        setattr(table, option, value)
+        with pytest.raises(IncompatibleModelError, match="max_norm or scale_grad_by_freq"):
+            smooth(model, tokenizer, smoothing)
+        setattr(table, option, usual)
     table.num_embeddings = len(tokenizer) - 1
     with pytest.raises(UnshakenError, match="not its own one"):
         smooth(model, tokenizer, smoothing)
@@ -306,16 +321,37 @@ def test_state_goes_on_and_refuses_another_graph(bert: tuple[Any, Any], words: D
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
     torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits, rtol=0, atol=0)
     torch.testing.assert_close(again.get_input_embeddings().theta, table.theta)
-    other = Dictionary(entries={**words.entries, "plot": ["story"]})
-    elsewhere, _, _ = smoothed(copy.deepcopy(fresh), other)
+    renamed = {word: near for word, near in words.entries.items() if word != "bad"} | {"plot": ["poor", "awful"]}
+    swapped = {word: near[::-1] for word, near in words.entries.items()}
+    for entries, hops in (
+        ({**words.entries, "plot": ["story"]}, 2),
+        (swapped, 2),  # as many edges
+        (renamed, 2),
+        (words.entries, 1),
+    ):
+        elsewhere, _, _ = smoothed(copy.deepcopy(fresh), Dictionary(entries=entries), hops)
+        with pytest.raises(RuntimeError, match="another graph of words"):
+            elsewhere.load_state_dict(state)
+
+
+def test_a_state_over_other_words_that_are_joined_alike_is_refused(bert: tuple[Any, Any]) -> None:
+    """Or vectors of one word would become those of another."""
+    sets = (Dictionary(entries={one: [two]}) for one, two in (("good", "fine"), ("bad", "poor")))
+    (one, _, table), (other, _, other_table) = (smoothed(copy.deepcopy(bert), words) for words in sets)
+    assert torch.equal(table.graph, other_table.graph)
     with pytest.raises(RuntimeError, match="another graph of words"):
-        elsewhere.load_state_dict(state)
+        other.load_state_dict(one.state_dict())
+    earlier = {name: value for name, value in one.state_dict().items() if not name.endswith(".spelt")}
+    other.load_state_dict(earlier)  # which was not told
 
 
 def test_typing_errors_are_smoothed_over_as_their_reader_leaves_them(bert: tuple[Any, Any], words: Dictionary) -> None:
     text = "a form that comes from a farm"
     reader = parse_readers("spelling", KnownWords.of([text]))
     sets = Smoothing(substitutions=(words, Typos())).read_by(reader)
+    assert sets == (words, Misread(Typos(), reader))
+    nothing = Misread(Typos(), parse_readers("spelling", KnownWords()))
+    assert Smoothing(substitutions=nothing).read_by(None) == (nothing,)  # it lists its words, and has none
     graph = WordGraph.build(sets, texts=[text])
     joined = {(graph.words[one], graph.words[other]) for one, other in graph.edges.T.tolist()}
     assert {("form", "from"), ("from", "form"), ("farm", "form")} < joined  # "from" is "form" with a letter swapped
@@ -351,11 +387,28 @@ def test_rows_of_a_kernel_are_means_and_too_large_ones_are_refused(
         graph.kernel(2)
 
 
+def test_a_model_that_was_refused_is_as_it_was(
+    bert: tuple[Any, Any], words: Dictionary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer hops are then tried on the same model."""
+    expected, _, _ = smoothed(copy.deepcopy(bert), words, 1)
+    before = {name: value.clone() for name, value in bert[0].state_dict().items()}
+    monkeypatch.setattr("unshaken.smoothing.graph.LARGEST", 1)
+    with pytest.raises(UnshakenError, match="take fewer hops"):
+        smoothed(bert, words, 2)
+    assert type(bert[0].get_input_embeddings()) is torch.nn.Embedding
+    for name, value in bert[0].state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+    model, _, _ = smoothed(bert, words, 1)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, expected.state_dict()[name], rtol=0, atol=0)
+
+
 def test_copies_and_pickles(bert: tuple[Any, Any], words: Dictionary) -> None:
     model, tokenizer, _ = smoothed(bert, words)
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
     for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits)
+        torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits, rtol=0, atol=0)
 
 
 def test_says_what_it_knows_and_what_it_cannot(bert: tuple[Any, Any], words: Dictionary) -> None:
@@ -368,8 +421,10 @@ def test_says_what_it_knows_and_what_it_cannot(bert: tuple[Any, Any], words: Dic
     with pytest.raises(UnshakenError, match="most_words is 1"):
         Smoothing(substitutions=words, most_words=1)
     assert Smoothing(substitutions=words, hops=4, most_words=2).sets == (words,)
-    with pytest.raises(UnshakenError, match="at least one"):
-        Smoothing(substitutions=())
+    assert Smoothing(substitutions=[words]) == Smoothing(substitutions=words)
+    for none in ((), (words, "wordnet")):
+        with pytest.raises(UnshakenError, match="at least one"):
+            Smoothing(substitutions=none)
     model, tokenizer, _ = smoothed(bert, words)
     known = smoothing_of(model)
     assert known is not None
@@ -387,6 +442,16 @@ def test_names_of_several_sets(tmp_path: Any) -> None:
         TwoHops(wordnet),
         TwoHops(dictionary),
     )
+    assert parse_substitutions(f" Two-Hops:wordnet, Dictionary:{path},lowercase=false") == (
+        TwoHops(WordNet()),
+        Dictionary.load(path, lowercase=False),
+    )
+    own = "two-hops:unshaken.substitutions.typos:Typos"
+    assert parse_substitutions(own, allow_paths=True) == (TwoHops(Typos()),)
+    with pytest.raises(UnshakenError, match="is a class path"):
+        parse_substitutions(own)
+    with pytest.raises(UnshakenError, match="did you mean 'lowercase'"):
+        parse_substitutions(f"dictionary:{path},lowecase=false")
     smoothing = parse(f"wordnet:limit=8,dictionary:{path}", 3)
     assert smoothing == Smoothing(substitutions=(WordNet(limit=8), dictionary), hops=3)
     with pytest.raises(UnshakenError, match="did you mean 'wordnet'"):

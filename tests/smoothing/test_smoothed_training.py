@@ -164,6 +164,12 @@ def test_joined_sets_and_two_hops() -> None:
     assert joined.for_texts([segment("a good")]) == [joined.for_text(segment("a good"))]
     assert TwoHops(one).candidates(["Good"], 0) == ["thin", "kind"]
     assert TwoHops(one, direct=True).candidates(["good"], 0) == ["fine", "nice", "thin", "kind"]
+    two = Dictionary(entries={"good": ["Fine", "nice"], "Fine": ["nice", "Good", "kind"], "nice": ["fine", "mild"]})
+    assert TwoHops(two, direct=True).candidates(["GOOD"], 0) == ["Fine", "nice", "kind", "fine", "mild"]  # each once
+    assert TwoHops(two).candidates(["good"], 0) == ["kind", "mild"]  # neither the word nor a near one in another case
+    assert TwoHops(two, limit=1).candidates(["good"], 0) == ["kind"]
+    with pytest.raises(UnshakenError, match="TwoHops\\(limit=0\\): at least 1"):
+        TwoHops(two, limit=0)
     assert All((one,)).fingerprint != All((one,), limit=None).fingerprint != TwoHops(one).fingerprint
 
 

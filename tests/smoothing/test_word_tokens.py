@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import normalizers
+from tokenizers import normalizers, pre_tokenizers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken.errors import UnshakenError
 from unshaken.smoothing import settle, unsmooth
-from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words
+from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words, word_starts
 from unshaken.substitutions import Dictionary, segment
 from unshaken.wordings import TokenAssembler, Wordings
 
@@ -100,6 +101,7 @@ def test_what_the_tokenizer_normalizes_stays_normalized_and_comes_back(steps: st
     assert fold("Good") == "good"
     assert fold("ｇｏｏｄ") == ("ｇｏｏｄ" if plain is None else "good")
     assert fold("ﷺ") == ("ﷺ" if plain is None else None)  # four words, as it is read
+    assert fold("⑴") == ("⑴" if plain is None else None)  # brackets are no part of a word
     assert fold(" good") is None
     variants = len({form if plain is None else plain.normalize_str(form) for form in ("good", "Good", "GOOD")})
     assert len(words) == variants * len(NODES)
@@ -115,6 +117,28 @@ def test_signs_after_a_word_of_the_set_are_read_as_after_any_other(tokenizer: An
     assert offsets == ((1, 6) if family in ("byte-bpe", "unigram") else (2, 6))  # with a blank that would be a piece
 
 
+@pytest.mark.parametrize(("scheme", "longer_has"), [("always", "first"), ("first", "first"), ("never", "never")])
+def test_where_words_begin_changes_only_where_it_was_everywhere(
+    scheme: Any, longer_has: str, families: dict[str, Any]
+) -> None:
+    tokenizer = families["unigram"]
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    longer, _ = add_words(tokenizer, NODES)
+    assert (word_starts(tokenizer), word_starts(longer)) == (scheme, longer_has)
+    assert names(longer, "slow plots") == names(tokenizer, "slow plots")
+
+
+def test_words_that_are_one_in_capitals_belong_to_the_first(families: dict[str, Any]) -> None:
+    def added(family: str, nodes: Sequence[str]) -> dict[str, int]:
+        longer, words = add_words(families[family], nodes)
+        forms = longer.convert_ids_to_tokens(range(len(longer) - len(words), len(longer)))
+        return dict(zip((form.removesuffix(MARK) for form in forms), words.tolist(), strict=True))
+
+    expected = {"strasse": 0, "Strasse": 0, "STRASSE": 0, "straße": 1, "Straße": 1}
+    assert added("wordpiece-cased", ("strasse", "straße")) == expected
+    assert added("wordpiece-uncased", NODES) == {word: number for number, word in enumerate(NODES)}
+
+
 def test_settings_and_tokens_that_a_tokenizer_had_do_not_matter(bert: tuple[Any, Any], make_smoothed: Any) -> None:
     fresh, used = bert[1], copy.deepcopy(bert[1])
     used("a slow film", truncation=True, max_length=3, padding="max_length")
@@ -123,6 +147,12 @@ def test_settings_and_tokens_that_a_tokenizer_had_do_not_matter(bert: tuple[Any,
     fresh.add_tokens(["zyx"])
     longer, added = add_words(fresh, NODES)
     assert len(longer) - len(added) == len(fresh)
+    used.padding_side = used.truncation_side = "left"
+    used.model_max_length, used.model_input_names = 12, ["input_ids"]
+    told = ("padding_side", "truncation_side", "model_max_length", "model_input_names", "special_tokens_map")
+    longer, _ = add_words(used, NODES)
+    for one in (longer, remove_words(longer)):
+        assert [getattr(one, name) for name in told] == [getattr(used, name) for name in told]
     for slow in (SimpleNamespace(is_fast=False), SimpleNamespace()):
         with pytest.raises(UnshakenError, match="is a slow tokenizer"):
             add_words(slow, NODES)

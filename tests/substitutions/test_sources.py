@@ -22,15 +22,25 @@ from unshaken.substitutions import (
     All,
     Dictionary,
     EmbeddingNeighbours,
+    Homoglyphs,
+    Invisible,
+    Leet,
     MaskedLM,
+    Spacing,
+    TwoHops,
     Typos,
+    Unseen,
     WordNet,
     coverage,
+    joined_substitutions,
     require_coverage,
     segment,
 )
 from unshaken.substitutions import masked_lm as masked_lm_module
+from unshaken.substitutions.base import content_hash
 from unshaken.substitutions.typos import NEIGHBOURS
+
+SIGNS = "\u200b\u200c\u2060\u00ad"
 
 
 def written(path, content):
@@ -121,8 +131,25 @@ def test_each_kind_of_typo():
     assert Typos(kinds="swap|drop").candidates(["Good"], 0) == ["God"]  # swapping equal letters is no typo
 
 
+def test_typos_in_capitals_are_capitals_and_what_has_no_letters_only_has_none():
+    assert Typos(kinds="key").candidates(["EQqE"], 0) == ["EWqE", "EAqE", "EQwE", "EQaE"]
+    assert Typos(kinds="key|drop").candidates(["film"], 0)[-2:] == ["flm", "fim"]  # in the order that is asked for
+    for word in ("film-like", "3dfilm", "don't", "fil"):
+        assert Typos().candidates([word], 0) == []
+    assert Typos(min_length=3).candidates(["fil"], 0)[0] == "fl"
+    assert Typos(kinds="swap").candidates(["GOoD"], 0) == []  # in another case it is the word itself
+
+
+def test_typos_of_other_settings_have_another_fingerprint():
+    kinds = ("swap", "drop", "repeat", "key", "swap|drop", "drop|swap", "swap|drop|repeat|key")
+    prints = {Typos(kinds=kind, min_length=length).fingerprint for kind in kinds for length in (3, 4)}
+    assert len(prints) == 2 * len(kinds)
+    assert Typos().fingerprint == Typos(kinds="swap|drop|repeat|key", min_length=4).fingerprint
+
+
 def test_keyboard_neighbours_are_mutual():
     assert set(NEIGHBOURS["g"]) == set("fhtyvb")
+    assert (set(NEIGHBOURS["q"]), set(NEIGHBOURS["l"]), set(NEIGHBOURS["m"])) == (set("wa"), set("kop"), set("njk"))
     assert all(letter in NEIGHBOURS[other] for letter, others in NEIGHBOURS.items() for other in others)
 
 
@@ -418,6 +445,113 @@ def test_candidates_of_choices_are_those_of_every_text_that_they_make(kind, choi
             assert found == (expected[0] if all(one == expected[0] for one in expected) else None)
 
 
+# Disguises
+
+
+@pytest.mark.parametrize(
+    ("source", "word", "forms"),
+    [
+        (Homoglyphs(), "Free", ["Fr\u0435e", "Fr\u04bde", "Fre\u0435", "Fre\u04bd"]),
+        (Homoglyphs(limit=2), "Free", ["Fr\u0435e", "Fre\u0435"]),  # spread over its letters
+        (Homoglyphs(), "fl", []),
+        (Invisible(), "wet", [f"w{sign}et" for sign in SIGNS] + [f"we{sign}t" for sign in SIGNS]),
+        (Invisible(limit=3), "wet", ["w\u200bet", "w\u00adet", "we\u2060t"]),
+        (Invisible(), "café", []),
+        (Leet(), "Set", ["537", "5et", "$et", "S3t", "Se7", "Se+"]),
+        (Leet(), "FIT", ["f17", "F1T", "F!T", "FI7", "FI+"]),
+        (Leet(), "FRY", []),
+        (Leet(min_length=2), "do", ["d0"]),  # whole and by letter the same
+        (Leet(limit=9), "test", ["7357", "7est", "+est", "t3st", "te5t", "te$t", "tes7", "tes+"]),
+        (Leet(), "toast", ["70457", "+oast", "to4st", "toa5t", "toas7"]),
+        (Leet(limit=1), "toast", ["70457"]),
+        (Leet(), "5et", []),
+        (Spacing(), "Movie", ["M o v i e", "M.o.v.i.e", "M-o-v-i-e", "Mo vie", "Mov ie"]),
+        (Spacing(), "wet", ["w e t", "w.e.t", "w-e-t"]),
+        (Spacing(), "we", []),
+    ],
+)
+def test_each_disguise_is_written_out(source, word, forms):
+    assert source.candidates(["a", word], 1) == forms
+
+
+DISGUISES = (Homoglyphs, Invisible, Leet, Spacing)
+
+
+@pytest.mark.parametrize("kind", DISGUISES)
+def test_disguises_have_limits_and_fingerprints(kind, monkeypatch):
+    long = ["transcontinental"]
+    assert len(kind().candidates(long, 0)) <= 8 < len(kind(limit=100).candidates(long, 0))
+    others = [kind(min_length=2), kind(limit=9), *(other() for other in DISGUISES if other != kind)]
+    assert kind().fingerprint not in {other.fingerprint for other in others}
+    for settings in ({"min_length": 1}, {"limit": 0}):
+        with pytest.raises(UnshakenError, match="min_length is at least 2 and limit at least 1"):
+            kind(**settings)
+    before = kind().fingerprint
+    for table in ("LOOKALIKES", "LEET"):
+        monkeypatch.setattr(f"unshaken.substitutions.disguises.{table}", {"b": "8"})
+    for signs in ("INVISIBLE", "GAPS"):
+        monkeypatch.setattr(f"unshaken.substitutions.disguises.{signs}", "*")
+    assert kind().fingerprint != before  # of what it writes, and not of its settings alone
+
+
+# Several
+
+
+def test_one_name_is_one_set_and_several_are_joined():
+    assert joined_substitutions("typos:kinds=swap") == Typos(kinds="swap")
+    assert joined_substitutions("typos:kinds=swap, Leet") == All((Typos(kinds="swap"), Leet()))
+
+
+def test_each_source_gives_its_first_and_a_repeat_counts_for_the_first():
+    one = Dictionary(entries={"good": ["fine", "nice", "great"], "film": ["movie"]})
+    two = Dictionary(entries={"good": ["nice", "kind", "mild"], "bad": ["poor"], "film": []})
+    joined, words = All((one, two), limit=2), segment("Good bad film")
+    assert joined.by_source(words) == [[["fine", "nice"], ["kind"]], [[], ["poor"]], [["movie"], []]]
+    assert joined.for_text(words) == [["fine", "nice", "kind"], ["poor"], ["movie"]]
+    assert joined.vocabulary() == ["good", "film", "bad"]
+    assert All((one, Typos())).vocabulary() is None
+    assert All((one, two), limit=1).neighbours("good") == ["fine", "nice"]
+    with pytest.raises(UnshakenError, match="All\\(limit=0\\): at least 1"):
+        All((one,), limit=0)
+
+
+def test_eight_of_each_source_unless_told_otherwise():
+    """Jia et al. 2019: the 8 nearest."""
+    many = Dictionary(entries={"good": list("abcdefghij"), "a": list("klmnopqrst")})
+    for source in (All((many,)), TwoHops(many), Unseen(many, (Leet(),))):
+        assert len(source.candidates(["good"], 0)) == 8
+        assert len(replace(source, limit=9).candidates(["good"], 0)) == 9
+
+
+def test_joined_sets_tell_what_they_join():
+    joined = All((Typos(), Leet()), limit=3)
+    assert joined.provenance == f"typos: {Typos().provenance} and leet: {Leet().provenance} (at most 3 of each)"
+    assert All((Leet(),), limit=None).provenance == f"leet: {Leet().provenance}"
+    sources = [{"name": one.name, "fingerprint": one.fingerprint} for one in joined.sources]
+    own = {"name": "all", "provenance": joined.provenance, "fingerprint": joined.fingerprint}
+    assert joined.described() == {**own, "sources": sources}
+    prints = {
+        *(All(sets, limit).fingerprint for sets in ((Typos(), Leet()), (Leet(), Typos())) for limit in (3, None)),
+        *(TwoHops(s, n, d).fingerprint for s in (Typos(), Leet()) for n in (3, None) for d in (False, True)),
+        *(Unseen(s, (Invisible(),), n).fingerprint for s in (Typos(), Leet()) for n in (3, None)),
+    }
+    assert len(prints) == 4 + 8 + 4
+
+
+def test_what_is_unseen_is_compared_in_lower_case_and_lists_the_words_of_its_source():
+    source, known = (
+        Dictionary(entries={"good": ["fine", "Nice", "kind"]}),
+        Dictionary(entries={"good": ["FINE", "nice"]}),
+    )
+    assert Unseen(source, (known,)).candidates(["good"], 0) == ["kind"]
+    assert Unseen(source, (known,)).vocabulary() == ["good"]
+    assert Unseen(Typos(), (known,)).vocabulary() is None
+
+
+def test_a_hash_of_texts_knows_their_borders_and_takes_any_text():
+    assert len({content_hash(parts) for parts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["\ud800"])}) == 5
+
+
 # Coverage
 
 
@@ -433,11 +567,19 @@ def test_coverage_counts():
     assert (found.share_of_words, found.share_of_examples) == (2 / 7, 0.5)
 
 
+def test_coverage_of_nothing():
+    found = coverage(Dictionary(entries={"good": ["great"]}), examples(("?!",)))
+    assert (found.words, found.positions, found.choices, found.log10_space) == (0, 0, 1, 0)
+    assert (found.share_of_words, found.share_of_examples) == (0, 0)
+
+
 def test_frozen_columns_do_not_count():
     pairs = examples(("a good film", "a film"))
     dictionary = Dictionary(entries={"good": ["great"]})
     assert coverage(dictionary, pairs).positions == 1
     assert coverage(dictionary, pairs, frozen_columns=(0,)).positions == 0
+    with pytest.raises(UnshakenError, match="none of the words of mine"):
+        require_coverage(dictionary, pairs, frozen_columns=(0,))
 
 
 def test_a_set_that_reaches_nothing_is_an_error():

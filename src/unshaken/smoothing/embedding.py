@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from unshaken.smoothing.graph import Kernel
 
-TRAINING_ONLY = ("theta", "graph")  # what a checkpoint holds beyond an ordinary one
+TRAINING_ONLY = ("theta", "graph", "spelt")  # what a checkpoint holds beyond an ordinary one
 
 
 class SmoothedEmbedding(nn.Embedding):
@@ -24,6 +24,7 @@ class SmoothedEmbedding(nn.Embedding):
     theta: nn.Parameter  # (words, hidden)
     kernel: Kernel
     graph: Tensor  # (2, edges)
+    spelt: Tensor  # (4,) a hash of its words in order and of the hops, which the edges do not tell
     words: Tensor  # (added tokens,) the node of each
     _spans: Tensor | None = None
     settled_in_state: bool = False  # whether the state holds the ordinary table alone
@@ -31,9 +32,7 @@ class SmoothedEmbedding(nn.Embedding):
     def forward(self, input: Tensor) -> Tensor:
         added = input >= self.first  # (batch, seq)
         filler = 0 if self.padding_idx is None else self.padding_idx
-        own = F.embedding(
-            input.masked_fill(added, filler), self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq
-        )
+        own = F.embedding(input.masked_fill(added, filler), self.weight, self.padding_idx)
         # Ordinary tokens are means over nothing: to pick out the others, or each word once, would make a GPU wait.
         starts, lengths = self._spans_on(input.device)[:, input.flatten()]
         smoothed = self.kernel.means(starts, lengths, self.theta).view_as(own)
@@ -58,18 +57,20 @@ class SmoothedEmbedding(nn.Embedding):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "weight"] = self.table()
-        destination[prefix + "graph"] = self.graph
+        destination[prefix + "graph"], destination[prefix + "spelt"] = self.graph, self.spelt
         for name in TRAINING_ONLY if self.settled_in_state else ():
             del destination[prefix + name]
 
     def _load_from_state_dict(
         self, state: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
     ) -> None:
-        graph = state.pop(prefix + "graph", None)
-        if graph is not None and not torch.equal(graph.to(self.graph.device), self.graph):
-            raise RuntimeError(
-                "the checkpoint was smoothed over another graph of words; take the substitution sets it was begun with"
-            )
+        for name, own in (("graph", self.graph), ("spelt", self.spelt)):  # earlier versions wrote the first alone
+            kept = state.pop(prefix + name, None)
+            if kept is not None and not torch.equal(kept.to(own.device), own):
+                raise RuntimeError(
+                    "the checkpoint was smoothed over another graph of words; take the substitution sets and the hops "
+                    "it was begun with"
+                )
         weight = state.get(prefix + "weight")
         if weight is not None:
             state = {**state, prefix + "weight": weight[: self.first]}

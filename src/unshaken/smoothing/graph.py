@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions import Substitutions, segment
+from unshaken.substitutions.base import content_hash
 
 LARGEST = 60_000_000  # entries of P^k, 0.7 GB
 
@@ -78,6 +79,11 @@ class WordGraph:
             raise UnshakenError("the substitution sets join no two words that a tokenizer can tell apart")
         loops = ((one, one) for one in range(len(number)))
         return cls(tuple(number), torch.tensor(sorted(chain(pairs, loops)), dtype=torch.int64).T.contiguous())
+
+    def spelt(self, hops: int) -> Tensor:
+        """A hash of the words, which nodes stand for, and of how far means reach. (4,)"""
+        told = content_hash([str(hops), *self.words])
+        return torch.tensor([int(told[at : at + 15], 16) for at in range(0, 60, 15)])
 
     def kernel(self, hops: int) -> Kernel:
         """P^hops, where P = D^-1 (A + A^T + I): each row is a mean over neighbours."""

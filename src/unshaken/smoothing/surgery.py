@@ -51,6 +51,7 @@ def smooth(
     graph = WordGraph.build(
         smoothing.read_by(reader), texts=raw, fold=folding(tokenizer), most_words=smoothing.most_words
     )
+    kernel = graph.kernel(smoothing.hops)  # what is too large is refused before anything changes
     longer, words = add_words(tokenizer, graph.words)
     first = len(longer) - len(words)
     if table.num_embeddings < first:
@@ -60,7 +61,8 @@ def smooth(
         table.weight = nn.Parameter(table.weight.detach()[:first].clone(), table.weight.requires_grad)
     table.__class__ = SmoothedEmbedding
     table.theta = nn.Parameter(theta, table.weight.requires_grad)
-    table.first, table.kernel, table.graph, table.words = first, graph.kernel(smoothing.hops), graph.edges, words
+    table.first, table.kernel, table.words = first, kernel, words
+    table.graph, table.spelt = graph.edges, graph.spelt(smoothing.hops)
     model.config.vocab_size = table.num_embeddings = len(longer)
     model.config.smoothing = {**smoothing.to_dict(), "words": len(graph.words), "first": first}
     if (starts := word_starts(tokenizer)) != word_starts(longer):
@@ -118,6 +120,8 @@ def _table(model: Any) -> nn.Embedding:
     if type(table) is not nn.Embedding:
         reason = f"its token embeddings are {type(table).__name__}, which may do more than look rows up"
         problems.append((reason, "take a model whose table is torch's own nn.Embedding"))
+    elif table.max_norm is not None or table.scale_grad_by_freq:
+        problems.append(("max_norm or scale_grad_by_freq of its token table does more than look rows up", "unset it"))
     elif sum(getattr(module, "weight", None) is table.weight for module in model.modules()) > 1:
         problems.append(("another part of it shares its token table", "take an encoder such as BERT or RoBERTa"))
     if problems:
@@ -133,7 +137,7 @@ def _smoothed(model: Any) -> SmoothedEmbedding:
 
 
 def _forget(table: SmoothedEmbedding) -> None:
-    for name in ("theta", "first", "kernel", "graph", "words"):
+    for name in ("theta", "first", "kernel", "graph", "spelt", "words"):
         delattr(table, name)
     table.__dict__.pop("_spans", None)  # there if anything was embedded
     table.__class__ = nn.Embedding  # type: ignore[assignment]

@@ -108,6 +108,10 @@ class TwoHops(Substitutions):
     limit: int | None = 8
     direct: bool = False
 
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise UnshakenError(f"TwoHops(limit={self.limit}): at least 1, or None for all candidates")
+
     @property
     def provenance(self) -> str:
         return f"two hops over {self.source.provenance} (limit={self.limit}, direct={self.direct})"
@@ -122,9 +126,10 @@ class TwoHops(Substitutions):
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         word = words[position].lower()
         near = self.source.neighbours(word)
-        far = dict.fromkeys(other for one in near for other in self.source.neighbours(one))
-        known = {word, *(() if self.direct else near)}
-        return [other for other in ((*near, *far) if self.direct else far) if other not in known][: self.limit]
+        far = (other for one in near for other in self.source.neighbours(one))
+        known = {word, *(() if self.direct else map(str.lower, near))}
+        found = dict.fromkeys((*near, *far) if self.direct else far)
+        return [other for other in found if other.lower() not in known][: self.limit]
 
 
 @dataclass(frozen=True)
