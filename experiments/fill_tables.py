@@ -125,17 +125,10 @@ def compared_gradients() -> str:
 
 def defences(name: str) -> str:
     found = load(name)
-    rows = [
-        [
-            row["defence"],
-            number(row["ratio"]),
-            number(row.get("bar")),
-            number(row.get("memory")),
-            number(row.get("passes")),
-        ]
-        for row in found["rows"]
-    ]
-    return caption(found["about"]) + grid(["defence", "step", "bar", "memory", "declared passes"], rows)
+    told = {"step": "ratio", "bar": "bar", "memory": "memory", "declared passes": "passes"}
+    columns = {heading: key for heading, key in told.items() if any(row.get(key) is not None for row in found["rows"])}
+    rows = [[row["defence"], *(number(row.get(key)) for key in columns.values())] for row in found["rows"]]
+    return caption(found["about"]) + grid(["defence", *columns], rows)
 
 
 def packing(name: str) -> str:
