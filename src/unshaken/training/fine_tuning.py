@@ -82,7 +82,7 @@ def fine_tune(plan: Plan) -> FineTuned:
 
     set_seed(plan.seed)
     if doubled := contradictions(plan.train):
-        _note(f"{counted(doubled, 'text')} of {plan.train.name} have different labels in different rows")
+        _note(f"{plan.train.name} gives different labels to the same text, in {counted(doubled, 'case')}")
     reader = _reader(plan)
     if plan.smoothing is not None:
         plan.smoothing.read_by(reader)  # before anything is loaded
