@@ -119,3 +119,8 @@ def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
         assert told in str(CliRunner().invoke(app, ["augment", str(source), "--out", str(out)]).exception)
     assert source.read_bytes() == before
     assert list(tmp_path.iterdir()) == [source]
+    other = tmp_path / "others.jsonl"
+    other.write_text('{"text": "mine", "label": 1}\n')
+    error = CliRunner().invoke(app, ["augment", str(source), "--out", str(other)]).exception
+    assert f"{other} exists, and would be lost" in str(error)
+    assert other.read_text() == '{"text": "mine", "label": 1}\n'

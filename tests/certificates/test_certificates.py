@@ -503,6 +503,10 @@ def test_the_command_line_certifies(unshaken, tiny, tmp_path, write_rows) -> Non
     assert [item["certificate"] for item in found] == ["safer", "ranmask"]
     assert (found[1]["settings"]["keep"], len(found[1]["rows"])) == (0.4, 6)
     assert found[0]["settings"]["substitutions"]["name"] == "wordnet"
+    before = next(out.glob("*.certified.json")).read_bytes()
+    code, _, err = unshaken("certify", tiny, data, "-n", 2, "--device", "cpu", "--out", out)
+    assert (code, "exists, and would be lost" in err) == (2, True)
+    assert next(out.glob("*.certified.json")).read_bytes() == before
 
 
 def test_a_wrong_certificate_is_answered_with_the_nearest(refused, tiny, tmp_path, write_rows) -> None:

@@ -182,6 +182,8 @@ def test_the_command_line_detects(unshaken, refused, tiny, tmp_path, write_rows)
     assert found["vote"]["k"] == 3
     assert found["found"]["false_alarms"] <= 0.01
     assert "one search" in refused("detect", tiny, data, "--attack", "pwws,genetic")
+    code, _, err = unshaken("detect", tiny, data, "--vote", 3, "--device", "cpu", "--out", out)
+    assert (code, "exists, and would be lost" in err) == (2, True)
 
 
 def test_the_command_line_takes_the_threshold_from_other_texts(unshaken, refused, tiny, tmp_path, write_rows) -> None:

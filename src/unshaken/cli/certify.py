@@ -60,10 +60,11 @@ def certify(
             model, device=device, dtype=dtype, max_length=max_length, trust_remote_code=trust_remote_code
         )
         sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
+        paths = options.new_files(out, sets, "certified")
         for name, examples in sets.items():
             note(certificates_outlook(victim, examples, chosen))
             found = [own(victim, examples, progress=console.is_terminal) for own in chosen]
             heading = f"Certified accuracy on {name} (%)"
             console.print(terminal_certified(heading, [(title(item), item) for item in found], radii))
-            path = write_json(out / f"{name.replace('/', '-')}.certified.json", encode(found))
+            path = write_json(paths[name], encode(found))
             console.print(f"Certificates: {path}", markup=False, soft_wrap=True)

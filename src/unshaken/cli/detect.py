@@ -87,6 +87,7 @@ def detect(
         voted = options.voting(victim, vote, vote_rate, vote_substitutions or substitutions)
         assert isinstance(voted, Vote)
         sets = load_sets(task, data, victim, count, seed, **columns)
+        paths = options.new_files(out, sets, "detection")
         others: Examples | None = None
         if calibration is not None:
             (others,) = load_sets(str(calibration), None, victim, None, seed, **columns, unlabelled=True).values()
@@ -108,7 +109,7 @@ def detect(
             about = {"attack": chosen[0].settings(), "vote": voted.settings(), "model": victim.fingerprint}
             if others is not None:
                 about["calibration"] = {"data": others.name, "texts": len(others)}
-            path = write_json(out / f"{name.replace('/', '-')}.detection.json", {**about, "found": encode(found)})
+            path = write_json(paths[name], {**about, "found": encode(found)})
             console.print(f"Detection: {path}", markup=False, soft_wrap=True)
 
 

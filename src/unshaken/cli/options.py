@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -180,6 +181,20 @@ def require_other_file(out: Path, *read: Path) -> None:
     """Refuse to write over what the command reads."""
     if out.resolve() in {path.resolve() for path in read}:
         raise UnshakenError(f"{out} is what is read, and would be lost; name another file with --out")
+
+
+def require_new_file(out: Path) -> None:
+    """Refuse to write over what is there: it may be hours of work, or somebody's rows."""
+    if out.exists():
+        raise UnshakenError(f"{out} exists, and would be lost; remove it or name another with --out")
+
+
+def new_files(out: Path, names: Iterable[str], kind: str) -> dict[str, Path]:
+    """For each data set the file that its results are written to: one that is not there yet."""
+    paths = {name: out / f"{name.replace('/', '-')}.{kind}.json" for name in names}
+    for path in paths.values():
+        require_new_file(path)
+    return paths
 
 
 def require_models(*names: str, others: bool = False) -> None:
