@@ -538,3 +538,10 @@ def test_play_ends_by_ctrl_c_without_a_complaint(unshaken, refused, tiny, monkey
         port = other.getsockname()[1]
         assert f"port {port} cannot be used" in refused("play", tiny, "--no-browser", "--port", port)
     assert "no such file: guard.onnx" in refused("play", "guard.onnx")
+
+
+def test_sets_made_of_another_are_named_alike_by_the_parser_and_by_what_is_told_before_it_is_imported():
+    from unshaken.cli import known
+    from unshaken.substitutions import specs
+
+    assert known.MADE_OF_ANOTHER == tuple(specs.MADE_OF_ANOTHER)

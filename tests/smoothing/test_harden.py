@@ -33,6 +33,12 @@ def rows(count: int, start: int = 0) -> Examples:
     )
 
 
+def test_a_set_for_attacks_alone_is_refused_before_the_plain_model_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(UnshakenError, match="is for attacks"):
+        unshaken.harden("minilm", rows(16), rows(8, 100), out=tmp_path / "out", substitutions=(WORDS, Unmended(WORDS)))
+    assert not (tmp_path / "out").exists()
+
+
 def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     model, tokenizer = bert
     model.float().save_pretrained(tmp_path / "base")

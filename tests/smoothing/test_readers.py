@@ -59,7 +59,7 @@ from unshaken.substitutions.typos import KINDS, kind_of_error
 from unshaken.substitutions.wordnet import table
 from unshaken.substitutions.words import visible_positions
 from unshaken.tasks import load_task
-from unshaken.victims import Reading
+from unshaken.victims import Reading, Vote
 from unshaken.victims.calibrated import Tempered
 
 TEXT = "a good free movie with a wonderful story that critics praise without shame"
@@ -515,6 +515,8 @@ def test_what_the_reader_leaves_is_asked_of_each_victim_s_own_reader() -> None:
             assert set(asked) - {"from"} == tried
             assert found.settings["substitutions"] == source.described()  # of all victims the same attack
     assert Tempered(Reading(plain, reader), 2.0).reader is reader
+    for victim, words in ((plain, typed), (Reading(plain, reader), left)):  # a vote knows its victim, too
+        assert set(Vote(victim, 2, substitutions=Unmended(Typos())).substitutions.candidates(["from"], 0)) == words
     far = TwoHops(Unmended(Dictionary(entries={"from": ["frrom"], "frrom": ["story"]})))
     assert [far.against(one).candidates(["from"], 0) for one in (None, reader)] == [["story"], []]
     assert Unseen(Unmended(Typos()), known=(WordNet(),), limit=None).against(reader).candidates(["from"], 0) == [

@@ -41,8 +41,7 @@ def augment(
     adversarial: `unshaken attack` finds those.
     """
     options.require_files(str(file))
-    options.require_other_file(out, file)
-    options.require_new_file(out)
+    options.require_new_file(out)  # nor over what is read
     if out.suffix.lower() not in JSON_LINES:
         raise UnshakenError(f"{out} is written as JSON lines, and read by its ending; name a file such as copies.jsonl")
     from unshaken.substitutions import joined_substitutions

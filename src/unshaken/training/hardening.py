@@ -107,6 +107,7 @@ def harden(
     model = _by_name(model, tokenizer, out)
     sets = tuple(substitutions) or (WordNet(limit=8),)
     source = sets[0] if len(sets) == 1 else All(sets)
+    source.neighbours("film")  # a set that attacks alone can use says so now, and not after the plain model's training
     shared: dict[str, Any] = {
         "model": model or MINILM,
         "train": rows.train,

@@ -58,7 +58,8 @@ class Vote(Wrapper):
         if k < 1 or not 0 < rate <= 1 or seed < 0:
             raise UnshakenError(f"Vote needs k >= 1, 0 < rate <= 1 and seed >= 0; given {k}, {rate}, {seed}")
         super().__init__(victim, f"{victim.name} (vote of {k})")
-        self.patterns = Patterns(k=k, rate=rate, seed=seed, substitutions=substitutions or default_substitutions())
+        chosen = (substitutions or default_substitutions()).against(victim.reader)
+        self.patterns = Patterns(k=k, rate=rate, seed=seed, substitutions=chosen)
         self.runs_beside_python = victim.runs_beside_python
         self.tokenizer = getattr(victim, "tokenizer", None)  # which words are visible, for reports
 
