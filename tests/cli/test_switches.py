@@ -544,4 +544,4 @@ def test_sets_made_of_another_are_named_alike_by_the_parser_and_by_what_is_told_
     from unshaken.cli import known
     from unshaken.substitutions import specs
 
-    assert known.MADE_OF_ANOTHER == tuple(specs.MADE_OF_ANOTHER)
+    assert tuple(specs.MADE_OF_ANOTHER) == known.MADE_OF_ANOTHER
