@@ -16,12 +16,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken.errors import UnshakenError
 from unshaken.smoothing import settle, unsmooth
-from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words, word_starts
+from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words, rewrapped, word_starts
 from unshaken.substitutions import Dictionary, segment
 from unshaken.wordings import TokenAssembler, Wordings
 
@@ -80,7 +80,9 @@ STEPS = {
     "one": normalizers.NFKC(),
     "a sequence of one": normalizers.Sequence([normalizers.NFKC()]),
     "several": normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.StripAccents()]),
-    "begins words": normalizers.Sequence([normalizers.Prepend("▁"), normalizers.NFKC()]),
+    "one that removes our mark": normalizers.Sequence(
+        [normalizers.BertNormalizer(lowercase=False), normalizers.NFKC()]
+    ),
 }
 
 
@@ -105,6 +107,28 @@ def test_what_the_tokenizer_normalizes_stays_normalized_and_comes_back(steps: st
     assert fold(" good") is None
     variants = len({form if plain is None else plain.normalize_str(form) for form in ("good", "Good", "GOOD")})
     assert len(words) == variants * len(NODES)
+
+
+def test_a_tokenizer_without_a_pre_tokenizer_gets_words(families: dict[str, Any]) -> None:
+    tokenizer = families["byte-bpe"]
+    parts = {**json.loads(tokenizer.backend_tokenizer.to_str()), "pre_tokenizer": None}
+    longer, words = add_words(rewrapped(tokenizer, Tokenizer.from_str(json.dumps(parts))), NODES)
+    first = len(longer) - len(words)
+    ids = longer("a good film", add_special_tokens=False)["input_ids"]
+    assert [NODES[words[token - first]] for token in ids if token >= first] == ["good", "film"]
+
+
+def test_where_the_normalizer_begins_words_smoothing_would_do_nothing_and_is_refused(families: dict[str, Any]) -> None:
+    """As Llama's does: ours are sought with the sign of a beginning, and so are no words of their own inside a text."""
+    tokenizer = families["unigram"]
+    begins = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts |= {"pre_tokenizer": None, "normalizer": json.loads(begins.__getstate__())}
+    llama = rewrapped(tokenizer, Tokenizer.from_str(json.dumps(parts)))
+    assert names(llama, "a good film") == names(tokenizer, "a good film")
+    with pytest.raises(UnshakenError, match="still reads 'good' in pieces inside a text"):
+        add_words(llama, NODES)
+    assert add_words(llama, ())[1].tolist() == []
 
 
 def test_signs_after_a_word_of_the_set_are_read_as_after_any_other(tokenizer: Any, family: str) -> None:

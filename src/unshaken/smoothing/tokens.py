@@ -69,6 +69,12 @@ def add_words(tokenizer: Any, words: Sequence[str]) -> tuple[Any, Tensor]:
     ids = [backend.token_to_id(content) for content in contents]
     if ids != list(range(before, before + len(ids))):
         raise UnshakenError("the tokenizer numbers added words in a way that smoothing does not know; please report it")
+    inside = backend.encode_batch([f"a {word} a" for word in words[:100]], add_special_tokens=False)
+    if words and {token for text in inside for token in text.ids}.isdisjoint(ids):
+        raise UnshakenError(
+            f"{type(tokenizer).__name__} still reads {words[0]!r} in pieces inside a text, where smoothing would do "
+            "nothing: its normalizer marks where words begin, as Llama's does; take one whose pre-tokenizer marks it"
+        )
     return rewrapped(tokenizer, backend), torch.tensor([number for _, number in forms.values()])
 
 
