@@ -29,6 +29,7 @@ from unshaken.substitutions import (
     Spacing,
     TwoHops,
     Typos,
+    Unmended,
     Unseen,
     WordNet,
     coverage,
@@ -546,6 +547,39 @@ def test_what_is_unseen_is_compared_in_lower_case_and_lists_the_words_of_its_sou
     assert Unseen(source, (known,)).candidates(["good"], 0) == ["kind"]
     assert Unseen(source, (known,)).vocabulary() == ["good"]
     assert Unseen(Typos(), (known,)).vocabulary() is None
+
+
+class AsWritten:
+    """A reader that mends nothing, but for what is told."""
+
+    fingerprint = "as written"
+
+    def __init__(self, **mended):
+        self.mended = mended
+
+    def __call__(self, text):
+        return self.mended.get(text, text)
+
+
+def test_what_no_reader_mends_is_all_of_a_source_however_it_is_asked(masked_lm):
+    """A text with its signs, many texts in one batch, a word in any context."""
+    expected = MaskedLM(model=masked_lm, k=4, drop_antonyms=False)
+    left = Unmended(expected).against(None)
+    assert left.for_texts(TEXTS) == expected.for_texts(TEXTS)
+    assert [left.for_text(words) for words in TEXTS] == expected.for_texts(TEXTS)
+    selected = Unmended(WordNet()).against(None)
+    assert selected.neighbours("selected") == ["chose", "took", "chosen", "taken"]
+    assert selected.candidates(["selected"], 0) == ["chose", "took"]
+
+
+def test_what_a_reader_mends_is_left_out_however_it_is_asked():
+    source = FirstOnly(entries={"good": ["fine", "goood", "nice", "kind"], "film": ["movie"]})
+    words, reader = segment("Good film"), AsWritten(goood="GOOD")
+    assert Unmended(source, reader).for_text(words) == [["fine", "nice", "kind"], []]
+    assert Unmended(source, reader, limit=2).for_texts([words, words]) == [[["fine", "nice"], []]] * 2
+    assert Unmended(source, reader).neighbours("good") == ["fine", "nice", "kind"]
+    twice = Unmended(Unmended(source)).against(reader)
+    assert twice.for_text(words) == [["fine", "nice", "kind"], []]
 
 
 def test_a_hash_of_texts_knows_their_borders_and_takes_any_text():

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions, content_hash
+from unshaken.substitutions.words import Words
 
 
 class ReadsTexts(Protocol):
@@ -68,9 +69,22 @@ class Unmended(Substitutions):
         return replace(self, source=source, reader=_Nothing() if reader is None else reader)
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
+        return self._left(words[position], self.source.candidates(words, position))
+
+    def neighbours(self, word: str) -> list[str]:
+        return self._left(word, self.source.neighbours(word))
+
+    def for_text(self, words: Words) -> list[list[str]]:
+        return self.for_texts([words])[0]
+
+    def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
+        found = zip(texts, self.source.for_texts(texts), strict=True)
+        return [[self._left(word, own) for word, own in zip(*of_text, strict=True)] for of_text in found]
+
+    def _left(self, word: str, found: Iterable[str]) -> list[str]:
         reader = self._known
-        word = reader(words[position]).lower()
-        left = (other for other in self.source.candidates(words, position) if reader(other).lower() != word)
+        read = reader(word).lower()
+        left = (other for other in found if reader(other).lower() != read)
         return list(itertools.islice(left, self.limit))
 
     def vocabulary(self) -> Iterable[str] | None:
