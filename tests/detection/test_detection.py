@@ -163,10 +163,20 @@ def test_gradients_reach_through_the_guard(tmp_path) -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(UnshakenError, match="threshold"):
-        Guarded(agreement(), 1.5)
-    with pytest.raises(UnshakenError, match="false_alarms"):
-        threshold_for(np.zeros(3), 1.0)
+    for threshold in (-0.5, 1.5):
+        with pytest.raises(UnshakenError, match=f"threshold is {threshold}"):
+            Guarded(agreement(), threshold)
+    for share in (-0.5, 1.0):
+        with pytest.raises(UnshakenError, match=f"false_alarms is {share}"):
+            threshold_for(np.zeros(3), share)
+
+
+def test_what_is_asked_again_is_flagged_as_it_was() -> None:
+    guarded, rows = Guarded(agreement(), 0.3), [(text,) for text in TEXTS]
+    first = guarded.log_probabilities(rows)
+    assert {0, 1, 2} == set(first.argmax(-1))
+    np.testing.assert_allclose(guarded.ask_again(rows, 1), first, atol=1e-5)
+    np.testing.assert_allclose([guarded.answer_alone(row) for row in rows], first, atol=1e-5)
 
 
 def test_the_command_line_detects(unshaken, refused, tiny, tmp_path, write_rows) -> None:

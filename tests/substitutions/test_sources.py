@@ -1,5 +1,6 @@
 """Dictionaries, typos, word vectors and masked language models as substitution sets; and what they cover."""
 
+import hashlib
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from unshaken.substitutions import (
     WordNet,
     coverage,
     joined_substitutions,
+    parse_substitutions,
     require_coverage,
     segment,
 )
@@ -66,6 +68,20 @@ def test_a_dictionary_looks_up_as_written_then_in_lower_case(tmp_path):
     ]
     assert Dictionary.load(path, lowercase=False).for_text(segment("The Film")) == [[], []]
     assert from_spec("substitutions", f"dictionary:path={path}", SUBSTITUTIONS) == dictionary
+
+
+def test_a_dictionary_tells_its_file_and_the_words_that_have_replacements(tmp_path):
+    path = written(tmp_path / "near.json", {"film": ["movie"], "the": [], "good": ["fine", "nice"]})
+    dictionary = Dictionary.load(path)
+    assert dictionary.provenance == "near.json: 2 words with replacements (lowercase=True)"
+    assert dictionary.vocabulary() == ["film", "good"]
+    assert parse_substitutions(f"dictionary:path={path},lowercase=false, typos") == (
+        Dictionary.load(path, lowercase=False),
+        Typos(),
+    )
+    assert parse_substitutions(f"two-hops: dictionary:{path}") == (TwoHops(dictionary),)
+    same = Dictionary.load(path)
+    assert {dictionary: 1}[same] == 1  # equal sets are one key
 
 
 class AfterVery(Dictionary):
@@ -114,6 +130,11 @@ def test_the_fingerprint_of_a_dictionary_is_its_content(tmp_path):
 def test_a_bad_dictionary_names_the_key(tmp_path, content, message):
     with pytest.raises(UnshakenError, match=message):
         Dictionary.load(written(tmp_path / "bad.json", content))
+
+
+def test_a_dictionary_made_in_python_has_words_for_keys():
+    with pytest.raises(UnshakenError, match="the key 3 is the int 3, not a word"):
+        Dictionary(entries={"good": ["fine"], 3: ["three"]})
 
 
 def test_a_missing_dictionary(tmp_path):
@@ -516,6 +537,18 @@ def test_each_source_gives_its_first_and_a_repeat_counts_for_the_first():
         All((one,), limit=0)
 
 
+def test_sets_may_be_joined_from_a_list_and_not_from_nothing():
+    sources = [Typos(), Leet()]
+    assert All(sources) == All(tuple(sources)) == All(one for one in sources)
+    assert len({All(sources), All(tuple(sources)), Unseen(Typos(), [Leet()]), Unseen(Typos(), (Leet(),))}) == 2
+    with pytest.raises(UnshakenError, match="none is given"):
+        All(())
+    assert TwoHops(Dictionary(entries={"a": ["b"], "b": ["c", "d"]}), limit=1).candidates(["a"], 0) == ["c"]
+    for limit in (0, -1):
+        with pytest.raises(UnshakenError, match=f"limit={limit}"):
+            Unseen(Typos(), (Leet(),), limit)
+
+
 def test_eight_of_each_source_unless_told_otherwise():
     """Jia et al. 2019: the 8 nearest."""
     many = Dictionary(entries={"good": list("abcdefghij"), "a": list("klmnopqrst")})
@@ -584,6 +617,8 @@ def test_what_a_reader_mends_is_left_out_however_it_is_asked():
 
 def test_a_hash_of_texts_knows_their_borders_and_takes_any_text():
     assert len({content_hash(parts) for parts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["\ud800"])}) == 5
+    # Results of earlier versions hold it: each text behind its length in eight bytes.
+    assert content_hash(["é"]) == hashlib.sha256(b"\0\0\0\0\0\0\0\2\xc3\xa9").hexdigest()
 
 
 # Coverage
