@@ -17,7 +17,7 @@ from unshaken.readers import KnownWords, Misread
 from unshaken.readers import parse as parse_readers
 from unshaken.smoothing import SmoothedEmbedding, WordGraph, parse, settle, settled_on_save, smoothing_of
 from unshaken.smoothing.tokens import MARK, folding
-from unshaken.substitutions import Dictionary, TwoHops, Typos, WordNet, parse_substitutions
+from unshaken.substitutions import All, Dictionary, TwoHops, Typos, WordNet, parse_substitutions
 
 TEXTS = ["a good film", "The movie, well-made and slow!", "goodness (bad) plots", "an unknown thing"]
 
@@ -359,6 +359,25 @@ def test_typing_errors_are_smoothed_over_as_their_reader_leaves_them(bert: tuple
     _, _, table = smoothed(bert, (words, Typos()), texts=[text], reader=reader)
     torch.testing.assert_close(table.graph, graph.edges)
     assert len(table.theta) == len(graph.words)
+
+
+def test_sets_joined_to_one_are_smoothed_over_as_the_same_sets_apart(words: Dictionary) -> None:
+    """One that makes words up hides neither the words that another lists nor its own errors."""
+    text = "a form that comes from a farm"
+    reader = parse_readers("spelling", KnownWords.of([text]))
+    apart, joined, first = (
+        WordGraph.build(Smoothing(substitutions=sets).read_by(reader), texts=[text])
+        for sets in ((words, Typos()), All((words, Typos()), limit=None), All((words, Typos()), limit=1))
+    )
+    assert joined.words == apart.words
+    torch.testing.assert_close(joined.edges, apart.edges)
+    edges = {(first.words[one], first.words[other]) for one, other in first.edges.T.tolist()}
+    assert ("good", "fine") in edges  # the first that the dictionary has, and no other
+    assert ("good", "great") not in edges
+    with pytest.raises(UnshakenError, match="cannot list its words"):
+        Smoothing(substitutions=All((words, Typos()))).read_by(None)
+    listed = All((words, words))
+    assert Smoothing(substitutions=listed).read_by(reader) == (listed,)
 
 
 def test_the_words_of_examples_come_first_and_words_that_are_read_alike_share_a_node(bert: tuple[Any, Any]) -> None:

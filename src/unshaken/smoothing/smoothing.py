@@ -8,7 +8,7 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.readers import Misread, Readers
-from unshaken.substitutions import Substitutions, parse_substitutions
+from unshaken.substitutions import All, Substitutions, parse_substitutions
 
 MOST_HOPS = 4  # further, and most words read the mean of the vocabulary
 
@@ -56,11 +56,19 @@ class Smoothing:
 
     def read_by(self, reader: Readers | None) -> tuple[Substitutions, ...]:
         """The sets whose words can be listed; of one that makes words up, the words that the reader mistakes."""
-        return tuple(one if one.vocabulary() is not None else _misread(one, reader) for one in self.sets)
+        sets = (part for one in self.sets for part in _apart(one))
+        return tuple(one if one.vocabulary() is not None else _misread(one, reader) for one in sets)
 
     def to_dict(self) -> dict[str, Any]:
         """For configurations, records and cards: what the model knows, with hashes."""
         return {"substitutions": [one.described() for one in self.sets], "hops": self.hops}
+
+
+def _apart(source: Substitutions) -> tuple[Substitutions, ...]:
+    """The sets that are joined to one which cannot list its words: most of them can."""
+    if isinstance(source, All) and source.vocabulary() is None:
+        return tuple(All((one,), source.limit) for one in source.sources)
+    return (source,)
 
 
 def _misread(source: Substitutions, reader: Readers | None) -> Misread:
