@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -266,6 +267,18 @@ def test_bad_neighbour_settings(vector_file):
         EmbeddingNeighbours(vectors="/nowhere.txt").candidates(["a"], 0)
 
 
+def test_two_words_are_enough_and_bytes_that_are_no_text_stop_nothing(tmp_path):
+    path = tmp_path / "two.txt"
+    path.write_bytes(b"good 1 0\nfine 1 0.1\nb\xff\xfed 1 0.2\n")
+    assert EmbeddingNeighbours(vectors=str(path)).candidates(["good"], 0) == ["fine"]
+    opposite = written(tmp_path / "opposite.txt", "good 1 0\nfine -1 0\n")
+    assert EmbeddingNeighbours(vectors=opposite, threshold=-1).candidates(["good"], 0) == ["fine"]
+    assert EmbeddingNeighbours(vectors=opposite, threshold=1).candidates(["good"], 0) == []
+    for threshold in (-1.1, 1.1):
+        with pytest.raises(UnshakenError, match=r"in \[-1, 1\]"):
+            EmbeddingNeighbours(vectors=opposite, threshold=threshold)
+
+
 def test_the_fingerprint_of_vectors_is_their_content(tmp_path, vector_file):
     copy = written(tmp_path / "copy.txt", Path(vector_file).read_text(encoding="utf-8"))
     assert EmbeddingNeighbours(vectors=copy).fingerprint == EmbeddingNeighbours(vectors=vector_file).fingerprint
@@ -359,6 +372,14 @@ def test_masked_lm_merges_two_words_and_leaves_out_the_unlikely(masked_lm):
     assert source.fingerprint != replace(source, least=0.0).fingerprint != replace(source, least_merged=0.0).fingerprint
     with pytest.raises(UnshakenError, match="least"):
         replace(source, least=1.0)
+
+
+def test_a_mask_in_small_letters_stands_for_words_in_capitals():
+    """As RoBERTa's does."""
+    source = MaskedLM(model="roberta")
+    source.__dict__["_loaded"] = (None, SimpleNamespace(mask_token="<mask>"))
+    gaps = [source._masked(segment("A GOOD Film"), 1, edit).text for edit in ("replace", "insert", "merge")]
+    assert gaps == ["A <mask> Film", "A GOOD <mask> Film", "A <mask>"]
 
 
 def test_masked_lm_rereads_a_word_that_it_sees(masked_lm):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unshaken.errors import UnshakenError
 from unshaken.names import from_spec
 from unshaken.substitutions import SUBSTITUTIONS, WordNet, default_substitutions, segment
+from unshaken.substitutions.function_words import is_function_word
 from unshaken.substitutions.inflection import possible_lemmas, regular
 from unshaken.substitutions.wordnet import table
 
@@ -47,12 +48,25 @@ def test_the_table_is_the_one_that_was_built():
         ("he selected it", "selected", {"chose"}),
         ("he has selected it", "selected", {"chosen"}),
         ("he hasn't selected it", "selected", {"chosen"}),
+        ("he has often selected it", "selected", {"chosen"}),
+        ("he has seen and selected it", "selected", {"chose"}),
         ("the selected one", "selected", {"chosen"}),
         ("written and selected by him", "selected", {"chosen"}),
     ],
 )
 def test_synonyms_take_the_form_of_the_word(text, word, expected):
     assert expected <= set(candidates(text, word))
+
+
+@pytest.mark.parametrize(
+    ("word", "kept", "left_out"),
+    [("person", "individual", "someone"), ("become", "turn", "get"), ("take", "acquire", "need")],
+)
+def test_function_words_are_no_synonyms(word, kept, left_out):
+    found = WordNet().candidates([word], 0)
+    assert kept in found
+    assert left_out not in found
+    assert not any(map(is_function_word, found))
 
 
 @pytest.mark.parametrize("word", ["the", "in", "is", "not", "n't", "don’t", "I", "42", "👍", "Paris", "xyzzy"])

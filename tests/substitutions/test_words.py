@@ -1,6 +1,7 @@
 """Segmentation loses nothing, swaps touch nothing else, and visibility agrees with what a real tokenizer keeps."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import regex
@@ -171,6 +172,21 @@ def test_visible_words_under_byte_level_bpe_and_left_truncation():
     assert 0 < len(seen) <= 4
     everything = bpe(text).encodings[0]
     assert visible_words(segment(text), 0, everything) == tuple(range(len(segment(text))))
+
+
+def test_a_token_may_hold_two_words_and_end_where_the_next_begins():
+    """As tokens of Chinese texts do."""
+
+    def seen(text, *offsets):
+        encoding = SimpleNamespace(offsets=offsets, sequence_ids=[0] * len(offsets))
+        return visible_words(segment(text), 0, encoding)
+
+    assert segment("电影好").surfaces == ("电", "影", "好")
+    assert seen("电影好", (0, 2)) == (0, 1)
+    assert seen("电影好", (0, 1)) == (0,)
+    assert seen("电影好", (1, 3)) == (1, 2)
+    assert seen("a good film!!", (0, 1), (2, 4), (4, 6), (7, 11), (11, 12), (12, 13)) == (0, 1, 2)
+    assert seen("a b c d", (6, 7)) == (3,)
 
 
 def test_a_slow_tokenizer_is_refused():
