@@ -374,6 +374,20 @@ def test_masked_lm_merges_two_words_and_leaves_out_the_unlikely(masked_lm):
         replace(source, least=1.0)
 
 
+def test_masked_lm_gives_neither_the_word_itself_nor_an_opposite_of_either_word_of_two(masked_lm):
+    every = MaskedLM(model=masked_lm, k=10**5, drop_antonyms=False)
+    found = every.candidates(segment("A Good film"), 1)
+    assert {"bad", "film", "great"} <= set(found)
+    assert "good" not in found
+    assert every.candidates(segment("a well-made film"), 1)  # a word as well as any other
+    opposite = MaskedLM(model=masked_lm, k=10**5, least_merged=0.0)
+    merged = opposite.for_pairs(
+        [(segment("bad films"), 0), (segment("truly bad"), 0), (segment("bad but truly fine"), 2)]
+    )
+    assert ["good" in words for words in merged] == [False, False, True]
+    assert all("film" in words for words in merged)
+
+
 def test_a_mask_in_small_letters_stands_for_words_in_capitals():
     """As RoBERTa's does."""
     source = MaskedLM(model="roberta")
