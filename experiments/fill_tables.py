@@ -354,7 +354,16 @@ def smoothing_cost() -> str:
 
 
 VERDICTS = ("raised", "unknown", "clear")  # the gravest first
-DETECTION = "unshaken detect MODEL --task sst2 --attack genetic:population=60,generations=40"
+DETECTION = """\
+Plain with seed 0; seeds 1 and 2 alike, and smoothed + SWAP
+with `--defence swap --smooth dictionary:counterfitted_neighbors.json`:
+
+```bash
+unshaken train sst2 --data DATA --model MINILM --limit 10000 --epochs 3 --batch-size 64 --learning-rate 1e-4 --bf16 \\
+  --select-by pwws --substitutions dictionary:counterfitted_neighbors.json --seed 0 --out out/plain-s0
+unshaken detect out/plain-s0/model --task sst2 --data DATA --attack genetic:population=60,generations=40 -n 500 \\
+  --vote 16 --substitutions dictionary:counterfitted_neighbors.json --out out/detect-plain-s0
+```"""
 
 
 def detection() -> str:
@@ -363,7 +372,7 @@ def detection() -> str:
     for path in sorted((HERE / "benchmarks" / "gpu" / "detection").glob("*-s*.json")):
         by_method[path.stem.rpartition("-s")[0].replace("-", " ")].append(json.loads(path.read_text(encoding="utf-8")))
     if not by_method:
-        return f"Not measured yet: `{DETECTION}` makes the numbers."
+        return "Not measured yet."
     shown = {
         "clean": "clean",
         "auroc": "AUROC",
@@ -376,7 +385,7 @@ def detection() -> str:
     for method, found in by_method.items():
         shares = {key: [100 * row["found"][key] for row in found if row["found"][key] is not None] for key in shown}
         rows.append([method, *(_with_ends(values) for values in shares.values()), str(len(found))])
-    return grid(["%", *shown.values(), "seeds"], rows)
+    return f"{grid(['%', *shown.values(), 'seeds'], rows)}\n\n{DETECTION}"
 
 
 def _with_ends(values: list[float]) -> str:
