@@ -91,6 +91,16 @@ def noise() -> str:
     return grid(["connection", "largest difference of logits"], [[name, f"{size:.0e}"] for name, size in found.items()])
 
 
+def company() -> str:
+    """What `benchmarks/company.py` wrote."""
+    told = {"half": "half of the texts, up to", "nine in ten": "nine in ten, up to", "largest": "largest"}
+    rows = [
+        [row["name"], row["precision"], *(f"{row[key]:.0e}" for key in told), f"{row['changed']} of {row['texts']}"]
+        for row in load("cpu/company.json")["rows"]
+    ]
+    return grid(["model", "products", *told.values(), "answers that change"], rows)
+
+
 def gradient_quality() -> str:
     rows = load("doctor-minilm.json")["gradients"]
     cells = [[row["mode"], number(row["weights"]), number(row["words"])] for row in rows]
@@ -560,6 +570,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "residuals": residuals,
     "growth": growth,
     "noise": noise,
+    "company": company,
     "gradient-quality": gradient_quality,
     "connections-cpu": lambda: connections("cpu/connections.json"),
     "connections-cpu-implicit": lambda: connections("cpu/connections-implicit.json"),
