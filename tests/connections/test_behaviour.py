@@ -206,6 +206,24 @@ def test_backward_inside_autocast_is_backward_outside(name, dtype):
 
 
 @every_connection
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
+def test_gradients_under_autocast_are_those_of_float32(name, dtype, bound):
+    """Of every weight: the solve reads them first, without gradients, and autocast keeps what it makes of them."""
+    gradients = []
+    for is_cast in (False, True):
+        model, batch = connected(name), tokens()
+        with torch.autocast("cpu", dtype=dtype, enabled=is_cast):
+            loss = model(**batch, labels=LABELS).loss
+        loss.backward()
+        gradients.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    exact, cast = (torch.cat([gradient.flatten() for gradient in found.values()]) for found in gradients)
+    if name == "newton":  # differences of rounded values know half of their digits
+        bound **= 0.5
+    assert (cast - exact).norm() < bound * exact.norm()
+
+
+@every_connection
 def test_gradient_checkpointing_gives_the_same_gradients(name):
     """Also with dropout: a checkpoint replays the solve, masks included."""
     gradients = []

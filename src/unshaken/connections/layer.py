@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
@@ -21,6 +21,7 @@ from unshaken.connections.gradients import solve_for_words
 from unshaken.connections.sublayers import SUBLAYERS, Parts
 from unshaken.errors import IncompatibleModelError
 from unshaken.solvers import Solution
+from unshaken.solvers.base import computed_in
 from unshaken.word_gradients import are_wanted
 
 WHOLE = ""  # the part of a layer that is all of it
@@ -92,8 +93,11 @@ class LayerEquation:
         """f(x)."""
         return layer_of_x if self.form == "layer" else layer_of_x - x
 
-    def solving(self) -> contextlib.AbstractContextManager[None]:
-        return self.dropout.solving()
+    @contextlib.contextmanager
+    def solving(self) -> Iterator[None]:
+        cast = None if self.dtype == torch.float64 else self.precision  # autocast leaves float64 alone
+        with self.dropout.solving(), computed_in(cast or self.dtype):
+            yield
 
     def first_guess(self) -> Tensor:
         return self.h
