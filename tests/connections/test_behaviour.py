@@ -170,6 +170,15 @@ def test_every_way_to_switch_gradients_off_gives_the_same_value(name):
     torch.testing.assert_close(model(**batch).logits, expected)
 
 
+def test_a_first_solve_in_inference_mode_leaves_nothing_that_cannot_be_differentiated():
+    # With a ridge of its own, for which nothing is kept from other tests.
+    model = connect(tiny("bert"), Connection(solver=Anderson(steps=4, ridge=3e-6), gradient="unrolled"))
+    with torch.inference_mode():
+        model(**tokens())
+    model(**tokens(), labels=LABELS).loss.backward()
+    assert all(weight.grad is not None for weight in model.base_model.encoder.parameters())
+
+
 @every_connection
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_and_half_precision_weights_stay_near_float32(name, dtype):
