@@ -149,6 +149,7 @@ class ConnectedLayer(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a solve has data-dependent length, and aot_autograd rejects double backward
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         _refuse_cache_and_reentrant(self, args, kwargs)
+        _refuse_recording(self.connection)
         connection, device = self.connection, hidden_states.device.type
         original = super().forward
         needs_grad = connection.is_implicit and connection.solver.needs_vjp
@@ -227,6 +228,13 @@ def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs:
         raise IncompatibleModelError(
             "a connected layer cannot be checkpointed with use_reentrant=True", [(reason, cure)]
         )
+
+
+def _refuse_recording(connection: Connection) -> None:
+    if connection.is_implicit and (torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None):
+        reason = "how a solve goes depends on the texts, and a recorded program knows the course of one batch"
+        cure = "run the model itself, or train it with an explicit connection (theta=0)"
+        raise IncompatibleModelError("a layer that is connected implicitly cannot be exported", [(reason, cure)])
 
 
 def part_label(layer: str, part: str) -> str:
