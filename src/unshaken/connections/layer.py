@@ -20,6 +20,7 @@ from unshaken.connections.dropout import SharedDropout
 from unshaken.connections.gradients import solve_for_words
 from unshaken.connections.sublayers import SUBLAYERS, Parts
 from unshaken.errors import IncompatibleModelError
+from unshaken.recording import is_recorded
 from unshaken.solvers import Solution
 from unshaken.solvers.base import computed_in
 from unshaken.word_gradients import are_wanted
@@ -231,7 +232,7 @@ def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs:
 
 
 def _refuse_recording(connection: Connection) -> None:
-    if connection.is_implicit and (torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None):
+    if connection.is_implicit and is_recorded():
         reason = "how a solve goes depends on the texts, and a recorded program knows the course of one batch"
         cure = "run the model itself, or train it with an explicit connection (theta=0)"
         raise IncompatibleModelError("a layer that is connected implicitly cannot be exported", [(reason, cure)])

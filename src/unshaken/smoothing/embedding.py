@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unshaken.errors import UnshakenError
+from unshaken.recording import is_recorded
 from unshaken.smoothing.graph import Kernel
 
 TRAINING_ONLY = ("theta", "graph", "spelt")  # what a checkpoint holds beyond an ordinary one
@@ -31,7 +32,7 @@ class SmoothedEmbedding(nn.Embedding):
     settled_in_state: bool = False  # whether the state holds the ordinary table alone
 
     def forward(self, input: Tensor) -> Tensor:
-        if torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None:
+        if is_recorded():
             # How many neighbours there are depends on the texts, and a record would know those of one batch.
             raise UnshakenError(
                 "a smoothed vocabulary is exported as the ordinary table that it stands for: "
