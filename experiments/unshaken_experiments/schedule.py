@@ -168,7 +168,7 @@ def _prepare() -> None:
     import torch
 
     torch.set_num_threads(1)  # of each worker: they share the cores
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high")  # for training; answers are in full float32 all the same
     _quiet()
 
 

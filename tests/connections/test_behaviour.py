@@ -170,6 +170,15 @@ def test_every_way_to_switch_gradients_off_gives_the_same_value(name):
     torch.testing.assert_close(model(**batch).logits, expected)
 
 
+def test_a_first_solve_in_inference_mode_leaves_nothing_that_cannot_be_differentiated():
+    # With a ridge of its own, for which nothing is kept from other tests.
+    model = connect(tiny("bert"), Connection(solver=Anderson(steps=4, ridge=3e-6), gradient="unrolled"))
+    with torch.inference_mode():
+        model(**tokens())
+    model(**tokens(), labels=LABELS).loss.backward()
+    assert all(weight.grad is not None for weight in model.base_model.encoder.parameters())
+
+
 @every_connection
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_and_half_precision_weights_stay_near_float32(name, dtype):
@@ -203,6 +212,24 @@ def test_backward_inside_autocast_is_backward_outside(name, dtype):
     bounds = {"rtol": 1e-2, "atol": 1e-4} if name == "descent unrolled" else {"rtol": 1e-6, "atol": 1e-7}
     for within, after in zip(*gradients, strict=True):
         torch.testing.assert_close(within, after, **bounds)
+
+
+@every_connection
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
+def test_gradients_under_autocast_are_those_of_float32(name, dtype, bound):
+    """Of every weight: the solve reads them first, without gradients, and autocast keeps what it makes of them."""
+    gradients = []
+    for is_cast in (False, True):
+        model, batch = connected(name), tokens()
+        with torch.autocast("cpu", dtype=dtype, enabled=is_cast):
+            loss = model(**batch, labels=LABELS).loss
+        loss.backward()
+        gradients.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    exact, cast = (torch.cat([gradient.flatten() for gradient in found.values()]) for found in gradients)
+    if name == "newton":  # differences of rounded values know half of their digits
+        bound **= 0.5
+    assert (cast - exact).norm() < bound * exact.norm()
 
 
 @every_connection

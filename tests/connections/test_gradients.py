@@ -17,7 +17,7 @@ from unshaken import Connection, UnshakenError, connect
 from unshaken.connections import Detached, Implicit, Phantom, Unrolled, gradients
 from unshaken.connections.implicit import differentiate_once, differentiate_repeatedly
 from unshaken.embedded import minilm_path
-from unshaken.solvers import Anderson, FixedPoint, Solver
+from unshaken.solvers import Anderson, Broyden, FixedPoint, NewtonKrylov, Solver
 from unshaken.word_gradients import refuse_blind_tokens, refuse_blind_words, word_gradients
 
 LAYERS = {"distilbert": "n_layers", "gpt2": "n_layer"}
@@ -314,6 +314,47 @@ def test_a_second_derivative_by_some_weights_alone_is_refused_too(weight):
     size = sum(gradient.square().sum() for gradient in found if gradient is not None)
     with pytest.raises(UnshakenError, match="order=2"):
         torch.autograd.grad(size, model.get_submodule(weight).weight)
+
+
+@pytest.mark.parametrize("for_words", [False, True])
+@pytest.mark.parametrize(
+    "connection",
+    [
+        *CONNECTIONS.values(),
+        *(Connection(gradient=mode) for mode in (Unrolled(), Phantom(steps=2), Implicit(order=2))),
+        Connection(solver=Anderson(steps=30, tolerance=1e-4), gradient=Implicit(solver=Broyden(steps=4))),
+        Connection(where="sublayers", learn_step=True),
+    ],
+    ids=str,
+)
+def test_gradients_of_texts_alone_add_up_to_those_of_their_batch(connection: Connection, for_words: bool) -> None:
+    """As small batches do that are accumulated: without padding, and with losses that are smaller by their share."""
+    batch, found = tokens(), []
+    alone = [slice(row, row + 1) for row in range(len(LABELS))]
+    for parts in ([slice(None)], alone):
+        model = connect(tiny("bert").double(), connection)
+        for rows in parts:
+            width = int(batch["attention_mask"][rows].sum(1).max())
+            texts = {name: values[rows, :width] for name, values in batch.items()}
+            with word_gradients() if for_words else contextlib.nullcontext():
+                loss = model(**texts, labels=LABELS[rows]).loss
+            (loss / len(parts)).backward()
+        found.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
+    torch.testing.assert_close(found[1], found[0], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["layer", "increment"])
+def test_a_scaled_loss_has_scaled_gradients_in_half_precision(form: str) -> None:
+    """By differences of products too, which must reach as far as the rounding of a large gradient."""
+    found = []
+    for scale in (1, 2**16):
+        model = connect(tiny("bert"), Connection(form=form, gradient=Implicit(solver=NewtonKrylov())))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(**tokens(), labels=LABELS).loss
+        (loss * scale).backward()
+        gradients = [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
+        found.append(torch.cat(gradients) / scale)
+    assert (found[1] - found[0]).norm() < 2e-2 * found[0].norm()
 
 
 def test_asking_for_a_graph_changes_no_gradient():

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from unshaken import Connection, connect
 from unshaken.connections import captured, graphs
 from unshaken.connections.graphs import Awaited, Captured, Pass, can_be_held, first_cause
+from unshaken.precision import full_products
 from unshaken.solvers import Anderson
 from unshaken.solvers.base import looking_later
 from unshaken.word_gradients import word_gradients
@@ -97,6 +98,24 @@ def test_a_pass_reads_no_cast_of_weights_that_autocast_keeps_and_leaves_none(wra
         once(*batch.values())
         double_the_weights()
         assert not torch.equal(model(**batch).logits, expected)
+
+
+def test_a_graph_of_faster_products_does_not_answer_for_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, batch = Captured(connected()), tokens()
+    monkeypatch.setattr(Captured, "_new_graph", lambda *_: object())
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert runner._graph(batch) is None  # the first pass of a kind is run
+        faster = runner._graph(batch)
+        with full_products():
+            assert runner._graph(batch) is None
+            full = runner._graph(batch)
+            assert full is runner._graph(batch)
+        assert runner._graph(batch) is faster
+        assert full is not faster
+        assert full is not None
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_passes_of_tensors_on_a_gpu_without_gradients_are_held_by_a_graph():

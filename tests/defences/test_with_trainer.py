@@ -28,6 +28,7 @@ from training_runs import (
 )
 
 from table import DefenceRow, defences
+from unshaken.connections import Connection
 from unshaken.defences import PTWD, FreeLB, Regulariser, Step
 from unshaken.errors import UnshakenError
 
@@ -53,6 +54,25 @@ def test_gradient_accumulation_changes_nothing(row: DefenceRow, tmp_path: Path) 
     whole = weights_without_noise(row, tmp_path)
     pieces = weights_without_noise(row, tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=8)
     assert_same_training(whole, pieces)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "row", [row for row in NOISELESS if row.name in ("freelb", "ascc", "swap")], ids=lambda row: row.name
+)
+def test_gradient_accumulation_changes_nothing_in_a_connected_model(row: DefenceRow, tmp_path: Path) -> None:
+    """With backward passes in the middle of a step, gradients at the words, and passes over other texts."""
+    runs = [
+        weights_without_noise(
+            row,
+            tmp_path,
+            connection=Connection(),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=8 // size,
+        )
+        for size in (8, 1)
+    ]
+    assert_same_training(*runs, tolerance=1e-8)
 
 
 @pytest.mark.full

@@ -280,14 +280,14 @@ def test_a_detection_is_told_by_its_mean_and_ends_over_seeds(tmp_path, monkeypat
     monkeypatch.syspath_prepend(ROOT / "experiments")
     fill_tables = importlib.import_module("fill_tables")
     monkeypatch.setattr(fill_tables, "HERE", tmp_path)
-    assert fill_tables.detection() == f"Not measured yet: `{fill_tables.DETECTION}` makes the numbers."
+    assert fill_tables.detection() == "Not measured yet."
     folder = tmp_path / "benchmarks" / "gpu" / "detection"
     folder.mkdir(parents=True)
     shares = dict.fromkeys(("clean", "fooled", "fooled_unflagged", "fooled_jointly"), 0.25)
     for seed, (auroc, flagged) in enumerate([(0.9, 0.1), (0.8, 0.4), (None, None)]):
         found = {**shares, "clean": 0.8 + seed / 100, "auroc": auroc, "true_positives": flagged}
         (folder / f"smoothed-+-SWAP-s{seed}.json").write_text(json.dumps({"found": found}))
-    row = fill_tables.detection().splitlines()[-1]
+    (row,) = [line for line in fill_tables.detection().splitlines() if line.startswith("| smoothed")]
     told = ["smoothed + SWAP", "81.0 (80.0 to 82.0)", "85.0 (80.0 to 90.0)", "25.0 (10.0 to 40.0)"]
     assert row == f"| {' | '.join([*told, *['25.0 (25.0 to 25.0)'] * 3, '3'])} |"
 

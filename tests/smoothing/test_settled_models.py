@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from unshaken import Smoothing, Victim, smooth
+from unshaken import Smoothing, UnshakenError, Victim, smooth
 from unshaken.embedded import minilm_path
 from unshaken.readers import KnownWords, parse
 from unshaken.smoothing import settle
@@ -100,6 +100,16 @@ def test_the_stock_checkpoint_exports_as_a_program(settled: tuple[Path, torch.Te
     program = torch.export.load(tmp_path / "model.pt2").module()
     with torch.no_grad():
         torch.testing.assert_close(program(**inputs).logits, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_vocabulary_that_is_not_settled_is_not_exported_and_goes_on_answering() -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(minilm_path(), num_labels=2).eval()
+    model, tokenizer = smooth(model, AutoTokenizer.from_pretrained(minilm_path()), Smoothing(substitutions=WORDS))
+    inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
+    with pytest.raises(UnshakenError, match=r"settle\(model\) first"):
+        torch.export.export(model, (), inputs)
+    with torch.no_grad():
+        torch.testing.assert_close(model(**inputs).logits, settle(model)(**inputs).logits)
 
 
 @pytest.mark.full

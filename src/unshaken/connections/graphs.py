@@ -104,7 +104,8 @@ class Captured:
         trains = torch.is_grad_enabled()
         shapes = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
         weights = tuple((weight.data_ptr(), weight.requires_grad) for weight in self.model.parameters())
-        key = (shapes, trains, self.model.training, are_wanted(), autocast_dtype(_CUDA), hash(weights))
+        precision = (autocast_dtype(_CUDA), torch.backends.cuda.matmul.fp32_precision)
+        key = (shapes, trains, self.model.training, are_wanted(), precision, hash(weights))
         if key not in self._graphs:  # the first time it runs eagerly: odd last batches are not worth a graph
             self._graphs[key] = None
         elif self._graphs[key] is None and key not in self._refused:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unshaken.errors import UnshakenError
 from unshaken.solvers import Solver
-from unshaken.solvers.base import Course, Map, looking_later
+from unshaken.solvers.base import Course, Map, computed_in, looking_later
 
 Equation = Callable[[Tensor, Tensor], Tensor]  # (base, z) -> g(z)
 
@@ -171,7 +171,8 @@ class _ApplyInverse(torch.autograd.Function):
         with torch.autocast(v.device.type, enabled=False):
             # Nobody could run a backward pass again, so nobody looks whether it diverged: an example that ran away
             # gets the start v of a course, which is the plain gradient, and of other solves the best iterate.
-            with torch.no_grad(), looking_later():
+            # Products are linear, so that differences may reach as far as the least precision asks for.
+            with torch.no_grad(), looking_later(), computed_in(torch.bfloat16):
                 image = operator.image()
                 u = operator.solve(image, v.detach())
             if torch.is_grad_enabled() and ctx.only_once:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
@@ -20,7 +20,9 @@ from unshaken.connections.dropout import SharedDropout
 from unshaken.connections.gradients import solve_for_words
 from unshaken.connections.sublayers import SUBLAYERS, Parts
 from unshaken.errors import IncompatibleModelError
+from unshaken.recording import is_recorded
 from unshaken.solvers import Solution
+from unshaken.solvers.base import computed_in
 from unshaken.word_gradients import are_wanted
 
 WHOLE = ""  # the part of a layer that is all of it
@@ -92,8 +94,11 @@ class LayerEquation:
         """f(x)."""
         return layer_of_x if self.form == "layer" else layer_of_x - x
 
-    def solving(self) -> contextlib.AbstractContextManager[None]:
-        return self.dropout.solving()
+    @contextlib.contextmanager
+    def solving(self) -> Iterator[None]:
+        cast = None if self.dtype == torch.float64 else self.precision  # autocast leaves float64 alone
+        with self.dropout.solving(), computed_in(cast or self.dtype):
+            yield
 
     def first_guess(self) -> Tensor:
         return self.h
@@ -145,6 +150,7 @@ class ConnectedLayer(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a solve has data-dependent length, and aot_autograd rejects double backward
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         _refuse_cache_and_reentrant(self, args, kwargs)
+        _refuse_recording(self.connection)
         connection, device = self.connection, hidden_states.device.type
         original = super().forward
         needs_grad = connection.is_implicit and connection.solver.needs_vjp
@@ -223,6 +229,13 @@ def _refuse_cache_and_reentrant(layer: nn.Module, args: tuple[Any, ...], kwargs:
         raise IncompatibleModelError(
             "a connected layer cannot be checkpointed with use_reentrant=True", [(reason, cure)]
         )
+
+
+def _refuse_recording(connection: Connection) -> None:
+    if connection.is_implicit and is_recorded():
+        reason = "how a solve goes depends on the texts, and a recorded program knows the course of one batch"
+        cure = "run the model itself, or train it with an explicit connection (theta=0)"
+        raise IncompatibleModelError("a layer that is connected implicitly cannot be exported", [(reason, cure)])
 
 
 def part_label(layer: str, part: str) -> str:

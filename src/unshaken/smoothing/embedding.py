@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unshaken.errors import UnshakenError
+from unshaken.recording import is_recorded
 from unshaken.smoothing.graph import Kernel
 
 TRAINING_ONLY = ("theta", "graph", "spelt")  # what a checkpoint holds beyond an ordinary one
@@ -30,6 +32,12 @@ class SmoothedEmbedding(nn.Embedding):
     settled_in_state: bool = False  # whether the state holds the ordinary table alone
 
     def forward(self, input: Tensor) -> Tensor:
+        if is_recorded():
+            # How many neighbours there are depends on the texts, and a record would know those of one batch.
+            raise UnshakenError(
+                "a smoothed vocabulary is exported as the ordinary table that it stands for: "
+                "unshaken.smoothing.settle(model) first, or export the model that was saved"
+            )
         added = input >= self.first  # (batch, seq)
         filler = 0 if self.padding_idx is None else self.padding_idx
         own = F.embedding(input.masked_fill(added, filler), self.weight, self.padding_idx)

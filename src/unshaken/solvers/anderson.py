@@ -159,6 +159,7 @@ class AndersonCourse:
 
 
 @cache
+@torch.inference_mode(False)  # who asks first does not decide that nobody may differentiate through it
 def _normal_equations(order: tuple[int, ...], width: int, ridge: float, device: torch.device) -> Tensor:
     """What makes the Gram matrix of differences, ridge included, and the slope of inner products of residuals.
 

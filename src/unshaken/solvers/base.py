@@ -254,6 +254,24 @@ def is_looking_later() -> bool:
     return _looks.get() is not None
 
 
+_precision: ContextVar[torch.dtype | None] = ContextVar("what g is computed in", default=None)
+
+
+@contextlib.contextmanager
+def computed_in(precision: torch.dtype) -> Iterator[None]:
+    """While open, g rounds to this, whatever its values are held in: who takes differences of g must know."""
+    token = _precision.set(precision)
+    try:
+        yield
+    finally:
+        _precision.reset(token)
+
+
+def rounding(held_in: torch.dtype) -> float:
+    """How far g is off by rounding, relative to its values, which are held in this."""
+    return max(torch.finfo(dtype).eps for dtype in (held_in, _precision.get() or held_in))
+
+
 def _choose(condition: Tensor, if_true: Iterate, if_false: Iterate) -> Iterate:
     return Iterate(
         select(condition, if_true.z, if_false.z),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
-from unshaken.solvers.base import Cost, Iterate, IterativeSolver, Map, expand, masked, where_real
+from unshaken.solvers.base import Cost, Iterate, IterativeSolver, Map, expand, masked, rounding, where_real
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class NewtonKrylov(IterativeSolver):
         shape, tiny = at.z.shape, torch.finfo(at.z.dtype).tiny
         size = at.difference.norm(dim=1)
         basis = [at.difference / size.clamp_min(tiny)[:, None]]
-        # Forward difference: the best step is the square root of the precision times the size of the point.
-        reach = torch.finfo(at.z.dtype).eps ** 0.5 * (1 + masked(at.z, mask).norm(dim=1))
+        # Forward difference: the best step is the square root of g's precision times the size of the point.
+        reach = rounding(at.z.dtype) ** 0.5 * (1 + masked(at.z, mask).norm(dim=1))
         columns: list[Tensor] = []
         for count in range(1, self.krylov + 1):
             direction = basis[-1].reshape(shape)

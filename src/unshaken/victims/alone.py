@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from unshaken.attention import attention_for_any_shape
+from unshaken.precision import full_products
 from unshaken.victims.base import Close, Texts, checked, log_softmax
 from unshaken.victims.batches import RaggedRows
 from unshaken.wordings import Rows
@@ -102,7 +103,7 @@ class Alone:
     def _pass(self, rows: Rows, padding: int) -> np.ndarray:
         """Log-probabilities in full precision. (n, classes)"""
         victim = self.victim
-        with torch.no_grad(), attention_for_any_shape(victim.device):
+        with torch.no_grad(), full_products(), attention_for_any_shape(victim.device):
             source = RaggedRows(rows, victim.device, victim.tokenizer.pad_token_id)
             logits = victim.logits(source, self._model(), padding)
         return checked(log_softmax(logits.cpu().numpy()), len(rows), victim.num_labels, victim.name)

@@ -16,6 +16,7 @@ from torch import Tensor
 from unshaken.attention import attention_for_any_shape
 from unshaken.errors import UnshakenError
 from unshaken.names import lookup
+from unshaken.precision import full_products
 from unshaken.pretrained import CLASSIFIER, DTYPES, check_padding, check_tokenizer, explained, fingerprint, locate
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
@@ -88,8 +89,9 @@ class ModelVictim(Victim):
         self.notes: dict[Any, Any] = {}  # what white-box attacks keep for the next batch
         self._takes_masks = False
         self._assemblers: dict[tuple[int, int, int], TokenAssembler] = {}
-        self._shortcut = None if compile else BareEncoder.of(model, self._sample())
-        self._takes_masks = self._shortcut is not None and self._agrees_on_masks()
+        with full_products():
+            self._shortcut = None if compile else BareEncoder.of(model, self._sample())
+            self._takes_masks = self._shortcut is not None and self._agrees_on_masks()
         # Texts that are confirmed; on a CPU padding costs more than a pass.
         padding = self._launch_tokens if self.runs_beside_python else 0
         self.alone = Alone(self, padding, rows_are_apart=self._shortcut is not None)
@@ -202,10 +204,12 @@ class ModelVictim(Victim):
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """How queries are answered: without gradients, and by the fastest kernels."""
+        """How queries are answered: without gradients, by the fastest kernels, and in half precision only if asked."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.no_grad())
-            if self.scoring_dtype is not None:
+            if self.scoring_dtype is None:
+                stack.enter_context(full_products())
+            else:
                 stack.enter_context(torch.autocast(self.device.type, dtype=self.scoring_dtype))
             if self._shortcut:
                 stack.enter_context(self._shortcut.open())
