@@ -365,14 +365,13 @@ def smoothing_cost() -> str:
 
 VERDICTS = ("raised", "unknown", "clear")  # the gravest first
 DETECTION = """\
-Plain with seed 0; seeds 1 and 2 alike, and smoothed + SWAP
-with `--defence swap --smooth dictionary:counterfitted_neighbors.json`:
+Plain with seed 0; seeds 1 and 2 alike, and smoothed + SWAP with `--defence swap --smooth dictionary:FILE`:
 
 ```bash
 unshaken train sst2 --data DATA --model MINILM --limit 10000 --epochs 3 --batch-size 64 --learning-rate 1e-4 --bf16 \\
-  --select-by pwws --substitutions dictionary:counterfitted_neighbors.json --seed 0 --out out/plain-s0
+  --select-by pwws --substitutions dictionary:FILE --seed 0 --out out/plain-s0
 unshaken detect out/plain-s0/model --task sst2 --data DATA --attack genetic:population=60,generations=40 -n 500 \\
-  --vote 16 --substitutions dictionary:counterfitted_neighbors.json --out out/detect-plain-s0
+  --vote 16 --substitutions dictionary:FILE --out out/detect-plain-s0
 ```"""
 
 

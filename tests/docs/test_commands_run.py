@@ -51,6 +51,7 @@ SMALLER = {
     "harden": "--model MODEL --epochs 1 --batch-size 8 --limit 16 --max-length 16 --attacked 3 --cpu",
     "attack": "-n 3 --device cpu",
     "evaluate": "-n 3 --device cpu",
+    "detect": "-n 3 --attack pwws --vote 2 --device cpu",
     "scan": "-n 4 --search 1 --query-budget 20",
     "reproduce": "--dry-run",
     "score": "-n 2 --suite mini --recheck 1 --device cpu",

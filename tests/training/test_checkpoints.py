@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import resource
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from transformers import TrainerCallback
 
 from unshaken import UnshakenError
 from unshaken.defences import InformativeTerm
-from unshaken.training.checkpoints import complaint, last_complete, replaced_folder, seal
+from unshaken.training.checkpoints import complaint, last_complete, replaced_folder, rotate, seal
 from unshaken.training.nested_state import load_state, save_state
 
 __all__ = ["tokenizer"]  # the fixture
@@ -152,6 +154,63 @@ def test_a_full_disk_costs_one_checkpoint_and_says_so(tmp_path, tokenizer):
     resumed = train(tmp_path / "full", tokenizer, resume=True, **EVERY_STEP)
     for name, weight in weights(whole).items():
         assert torch.equal(weights(resumed)[name], weight), name
+
+
+def whole_checkpoint(folder: Path, step: int) -> None:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir()
+    for name in ("config.json", "model.safetensors", "trainer_state.json"):
+        (path / name).write_text("{}")
+    seal(path)
+    os.utime(path, (step * 100, step * 100))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_what_a_kill_leaves_of_an_old_checkpoint_costs_no_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (12, 24, 36):
+        whole_checkpoint(tmp_path, step)
+    removed = shutil.rmtree
+
+    def killed(path: Path, **_: Any) -> None:
+        (path / "seal.json").unlink()
+        raise SystemExit
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(SystemExit):
+        rotate(tmp_path, 2, None)
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    assert {name for name in names(tmp_path) if name.startswith("checkpoint")} == {"checkpoint-24", "checkpoint-36"}
+    whole_checkpoint(tmp_path, 48)
+    rotate(tmp_path, 2, None)
+    assert names(tmp_path) == {"checkpoint-36", "checkpoint-48"}
+    assert complaint(tmp_path / "checkpoint-36") is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "best", "left"),
+    [
+        (None, None, {12, 24, 36, 48}),
+        (0, None, {12, 24, 36, 48}),
+        (1, None, {48}),
+        (1, 12, {12, 48}),  # the last to go on from, the best to end with
+        (2, 12, {12, 48}),
+        (3, 12, {12, 36, 48}),
+        (2, 48, {36, 48}),
+        (9, 12, {12, 24, 36, 48}),
+    ],
+)
+def test_the_oldest_checkpoints_go_but_not_the_last_nor_the_best(
+    tmp_path: Path, limit: int | None, best: int | None, left: set[int]
+) -> None:
+    for step in (12, 24, 36, 48):
+        whole_checkpoint(tmp_path, step)
+    rotate(tmp_path, limit, None if best is None else str(tmp_path / f"checkpoint-{best}"))
+    assert names(tmp_path) == {f"checkpoint-{step}" for step in left}
 
 
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

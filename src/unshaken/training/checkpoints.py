@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
+from transformers.trainer_utils import sort_checkpoints
 
 from unshaken.errors import UnshakenError
 from unshaken.files import read_json, sync, sync_tree, write_json
@@ -71,6 +72,29 @@ def last_complete(folder: Path | str) -> Found:
             return Found(checkpoint, tuple(notes))
         notes.append(f"{checkpoint.name} is left out: {reason}")
     return Found(None, tuple(notes))
+
+
+def rotate(folder: Path, limit: int | None, best: str | None) -> None:
+    """Remove the oldest of more than `limit` checkpoints, never the last one or the best.
+
+    One is renamed before it is removed: half of it, left by a run that was killed, would count as a late one, and a
+    whole one would go in its place.
+    """
+    sweep(folder)
+    if limit is None or limit < 1:
+        return
+    found = [Path(path) for path in sort_checkpoints(str(folder), use_mtime=True)]
+    staying = {found[-1], *([] if best is None else [Path(best)])}
+    going = [path for path in found if path not in staying]
+    for path in going[: max(0, len(found) - max(limit, len(staying)))]:
+        os.rename(path, path.with_name(f".{path.name}.old"))
+    sweep(folder)
+
+
+def sweep(folder: Path | str) -> None:
+    """Remove what is no checkpoint any more."""
+    for leftover in Path(folder).glob(".checkpoint-*.old"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def has_checkpoints(folder: Path | str) -> bool:

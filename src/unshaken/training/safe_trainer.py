@@ -13,7 +13,6 @@ import torch
 from accelerate.utils import recursively_apply
 from torch import nn
 from transformers import Trainer
-from transformers.trainer_utils import rotate_checkpoints
 
 from unshaken.defences.shards import like, whole
 from unshaken.errors import UnshakenError
@@ -50,6 +49,8 @@ class SafeTrainer(Trainer):
             reason = checkpoints.complaint(resume_from_checkpoint)
             if reason is not None:
                 raise UnshakenError(f"{resume_from_checkpoint} cannot be used: {reason}")
+        if self.args.should_save:
+            checkpoints.sweep(self.args.output_dir)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     # ------------------------------------------------------------------------------------------------------- saving
@@ -75,8 +76,7 @@ class SafeTrainer(Trainer):
             if self.args.should_save:
                 checkpoints.seal(folder)
         if self.args.should_save:
-            best = self.state.best_model_checkpoint
-            rotate_checkpoints(str(folder.parent), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
+            checkpoints.rotate(folder.parent, limit, self.state.best_model_checkpoint)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if not self.is_fsdp_enabled:
