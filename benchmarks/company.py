@@ -49,9 +49,16 @@ def tf32() -> Iterator[None]:
 PRECISIONS = {"float32": contextlib.nullcontext, "TF32": tf32}
 
 
-def measured(victim: Any, texts: list[tuple[str, ...]]) -> dict[str, Any]:
-    together = victim.answers_together(texts)
-    alone = np.stack([victim.answer_alone(text) for text in texts])
+def answered(victim: Any, texts: list[str]) -> np.ndarray:
+    """Log-probabilities of one padded batch by the model's own pass: a victim's shortcuts multiply in other ways."""
+    inputs = victim.tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(victim.device)
+    with torch.no_grad():
+        return np.asarray(victim.model(**inputs).logits.double().log_softmax(-1).cpu())
+
+
+def measured(victim: Any, texts: list[str]) -> dict[str, Any]:
+    together = answered(victim, texts)
+    alone = np.concatenate([answered(victim, [text]) for text in texts])
     moved = np.abs(together - alone).max(1)
     half, most, largest = np.quantile(moved, [0.5, 0.9, 1.0]).tolist()
     changed = int((together.argmax(1) != alone.argmax(1)).sum())
@@ -64,7 +71,7 @@ def main() -> None:
     options.add_argument("--sentences", type=int, default=96)
     arguments = options.parse_args()
     prepare(arguments)
-    texts = [(text,) for text in texts_of(arguments)[: arguments.sentences]]
+    texts = texts_of(arguments)[: arguments.sentences]
     rows = []
     for name, _, folder in (model.partition("=") for model in arguments.models):
         victim = Victim.from_pretrained(folder, device=arguments.device)
