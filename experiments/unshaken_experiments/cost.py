@@ -118,9 +118,10 @@ def _space(attack: Any, texts: Sequence[tuple[str, ...]]) -> tuple[float, float]
     from unshaken.substitutions.words import segment
 
     words = choices = 0
+    substitutions = attack.substitutions.against(None)  # as of a model without a reader: the most there can be
     for row in texts:
         for text in row:
-            found = [options for options in attack.substitutions.for_text(segment(text)) if options]
+            found = [options for options in substitutions.for_text(segment(text)) if options]
             words += len(found)
             choices += sum(map(len, found))
     return words / len(texts), choices / len(texts)

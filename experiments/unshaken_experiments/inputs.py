@@ -1,4 +1,4 @@
-"""What the settings of a run name: rows, connection, defence, attack, substitutions. Never a class path or a file."""
+"""What the settings of a run name: rows, connection, defence, attack, substitutions. Never a class path or a path."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.names import nearest
 from unshaken_experiments.runs import COUNTER_FITTED, SETTINGS, Measure, Run, Settings
 
 COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 # Substitution sets that read nothing a recipe could choose.
 WITHOUT_FILES = ("wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing")
+OWN = "own/"  # before the name of a user's own data
 UNSEEN = "unseen-neighbours"  # in the input embeddings of MiniLM, less those of both dictionaries
 CONNECTING = ("connection", "layers", "solver", "gradient", "form", "theta", "step")
 HARDENING = (*CONNECTING, "defence", "smooth", "hops", "reader")
@@ -35,8 +37,23 @@ def _task(name: str, data: Path | None, protocol: str, seed: int) -> Any:
     from unshaken.names import lookup
     from unshaken.tasks import TASKS, load_task
 
+    if name.startswith(OWN):
+        return load_task(_own_folder(name, data), protocol=protocol, seed=seed)
     task = lookup("task", name, TASKS)  # by name alone: a recipe opens no file of its own choosing
     return load_task(task.name, data=data if task.package is None else None, protocol=protocol, seed=seed)
+
+
+def _own_folder(name: str, data: Path | None) -> Path:
+    """The folder of own/NAME, one of those that the caller has put into the data folder's own/, and never another."""
+    if data is None:
+        raise UnshakenError(f"task {name!r} is a folder of your own data; hand over the one that has it with --data")
+    there = {path.name: path for path in (data / OWN).glob("*") if path.is_dir()}
+    if name.removeprefix(OWN) not in there:
+        raise UnshakenError(
+            f"no folder {name!r} in {data}, for a task of your own data with its train and test files"
+            + (f"; {nearest(name, [OWN + one for one in there])}" if there else "")
+        )
+    return there[name.removeprefix(OWN)]
 
 
 def parse_parts(settings: Settings) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.readers import load as load_reader
 from unshaken.substitutions import Typos, segment
-from unshaken.tasks import trained_on
+from unshaken.tasks import load_task, trained_on
 from unshaken.victims import Victim, Vote
 from unshaken.victims.calibrated import calibrated
 from unshaken_experiments import (
+    Job,
     Measure,
     Measured,
     Outcome,
@@ -44,6 +46,7 @@ from unshaken_experiments import (
     unfinished,
     work,
 )
+from unshaken_experiments.cost import estimate
 from unshaken_experiments.inputs import attack_of, parse_parts, plain, substitutions_of, training_rows
 from unshaken_experiments.recipe import Claim
 from unshaken_experiments.runs import OUT_OF_MEMORY, Run, make_settings
@@ -169,6 +172,71 @@ def test_a_recipe_reads_no_file(world: Path) -> None:
         substitutions_of(f"dictionary:path={world / 'data' / 'counterfitted_neighbors.json'}", world / "data")
     with pytest.raises(UnshakenError, match="counterfitted_neighbors"):
         substitutions_of("counter-fitted", world)
+
+
+@pytest.fixture
+def own(world: Path, tmp_path: Path) -> Path:
+    """A data folder with own/mail, and beside own/ what no recipe may reach."""
+    rows = [(f"the {noun} is {word}", word) for noun in ("film", "plot", "end", "movie") for word in ("good", "bad")]
+    for place in ("own/mail", "secret"):
+        (tmp_path / place).mkdir(parents=True)
+        for split, texts in (("train", rows), ("test", [(f"not {text}", label) for text, label in rows])):
+            lines = [json.dumps({"text": text, "label": label}) for text, label in texts]
+            (tmp_path / place / f"{split}.jsonl").write_text("\n".join(lines))
+    shutil.copy(world / "data" / "counterfitted_neighbors.json", tmp_path)
+    return tmp_path
+
+
+def test_own_data_are_trained_on_and_measured(own: Path, world: Path) -> None:
+    recipe = parse_recipe("mine", RECIPE.replace('task = "sst2"', 'task = "own/mail"'), "mine.toml")
+    recipe = recipe.only(["plain"], ["Clean", "PWWS"])
+    workspace = Workspace(
+        encoders={"tiny": str(world / "encoder")}, data=own, out=own / "out", checkpoints=False, keep_models=True
+    )
+    job = plan([recipe], "tiny")[0]
+    train, validation = training_rows(job.run.settings, 0, own)
+    assert validation is not None
+    assert {row.texts[0].split()[0] for row in (*train, *validation)} == {"the"}  # none of the test file
+    assert len(train) + len(validation) == 8
+    outcome = execute(job.run, job.measures, workspace)
+    assert outcome.error is None
+    test = load_task(own / "own" / "mail").require("test")
+    victim = Victim.from_pretrained(str(workspace.work(job.run) / "model"), max_length=16)
+    right = victim.log_probabilities(test.texts).argmax(-1) == test.labels
+    assert outcome.measured["own/mail clean"].held == "".join("01"[int(one)] for one in right)
+    assert outcome.measured["own/mail clean"].data == test.fingerprint
+    assert len(outcome.measured["own/mail pwws n=6"].held) == 6
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("own/mial", "did you mean 'own/mail'"),
+        ("own/../secret", "no folder"),
+        ("own/", "no folder"),
+        ("own/mail/../../secret", "no folder"),
+        ("/own/mail", "unknown task"),
+    ],
+)
+def test_own_data_are_nothing_but_a_folder_of_own(own: Path, task: str, message: str) -> None:
+    with pytest.raises(UnshakenError, match=message):
+        training_rows(make_settings("here", {"task": task}), 0, own)
+
+
+def test_own_data_without_a_data_folder_ask_for_it() -> None:
+    with pytest.raises(UnshakenError, match="--data"):
+        training_rows(make_settings("here", {"task": "own/mail"}), 0, None)
+
+
+def test_what_a_reader_leaves_is_estimated_as_the_whole(own: Path, world: Path) -> None:
+    """The estimate knows no reader: at most all errors are left."""
+    workspace = Workspace(encoders={"tiny": str(world / "encoder")}, data=own, out=own / "out")
+    run = Run(encoder="tiny", seed=0, settings=make_settings("here", {"task": "own/mail", "max_length": 16}))
+    planned = [
+        estimate([Job(run=run, measures=(Measure(attack="pwws", substitutions=name),))], workspace).lines[0].queries
+        for name in ("typos", "unmended:typos", "unmended:counter-fitted")
+    ]
+    assert planned[0] == planned[1] > planned[2] > 0
 
 
 def test_a_recipe_names_no_teacher_of_its_own() -> None:
