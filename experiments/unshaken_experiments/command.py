@@ -180,30 +180,31 @@ def _say(console: Console, done: int, total: int, run: Run, outcome: Outcome) ->
 
 
 def _print_plan(jobs: list[Job], todo: list[Job], workspace: Workspace, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
+    from unshaken.console import terminal_table
+    from unshaken.display import duration, shortened
     from unshaken_experiments.cost import estimate
 
     with console.status("timing the encoder on this machine"):
         found = estimate(todo, workspace)
-    table = Table(title=f"{len(jobs)} training runs, {len(jobs) - len(todo)} of them finished", title_justify="left")
-    for heading in ("training", "runs", "rows x epochs", "plain passes", "attacked", "queries", "seconds"):
-        table.add_column(heading, justify="left" if heading == "training" else "right")
-    for line in found.lines:
-        table.add_row(
-            Text(line.name),
+    rows = [
+        (
+            line.name,
             str(line.runs),
-            f"{line.rows:,.0f}",
-            f"{line.passes:,.0f}",
-            f"{line.attacked:,}",
-            f"{line.queries:,.0f}",
-            f"{line.seconds:,.0f}",
+            *map(shortened, (line.rows, line.passes, line.attacked, line.queries)),
+            duration(line.seconds),
         )
+        for line in found.lines
+    ]
+    headings = ("training", "runs", "rows x\nepochs", "plain\npasses", "attacked", "queries\nat most", "time\nat most")
+    table = terminal_table(
+        f"{len(jobs)} training runs, {len(jobs) - len(todo)} of them finished", headings, rows, expand=True
+    )
+    for column in table.columns[1:]:
+        column.no_wrap = True  # a number that is cut off is another number
     console.print(table)
     for name, why in found.impossible.items():
         console.print(f"cannot run {name}: {why}", markup=False, style="yellow")
-    console.print(f"About {found.seconds / 3600:.2f} hours of {found.device}, one run at a time.", markup=False)
+    console.print(f"At most about {duration(found.seconds)} of {found.device}, one run at a time.", markup=False)
     console.print(
         "Passes count a row trained once without defence; queries are those of searches that find nothing: others stop "
         "earlier.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,12 +11,13 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.outlook import queries_to_the_end
-from unshaken_experiments.inputs import attack_of, certificate_of, parse_parts, test_rows, training_rows
+from unshaken_experiments.inputs import attack_of, certificate_of, parse_parts, plain, test_rows, training_rows
 from unshaken_experiments.runs import Measure, Run, Settings
 from unshaken_experiments.schedule import Job
 from unshaken_experiments.work import Workspace
 
 SAMPLE = 20  # texts from which the size of a search space is taken
+FEWEST = 32  # rows from which lengths are taken, where a batch has fewer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,16 @@ def estimate(jobs: Sequence[Job], workspace: Workspace) -> Estimate:
         groups[_kind(job.run.settings)].append(job)
     clock = _Clock(workspace)
     lines, impossible = [], {}
+
+    # Whole tasks are read for these, so once for all methods.
+    @functools.cache
+    def count(settings: Settings, seed: int) -> int:
+        return len(training_rows(settings, seed, workspace.data)[0])
+
+    @functools.cache
+    def questions(measure: Measure, task: str) -> tuple[int, float]:
+        return _questions(measure, task, workspace)
+
     for name, members in groups.items():
         rows, passes, attacked, queries, seconds = 0.0, 0.0, 0, 0.0, 0.0
         for job in members:
@@ -57,12 +69,12 @@ def estimate(jobs: Sequence[Job], workspace: Workspace) -> Estimate:
             except UnshakenError as error:
                 impossible[job.run.name] = str(error)
                 continue
-            trained = len(training_rows(job.run.settings, job.run.seed, workspace.data)[0]) * job.run.settings.epochs
+            trained = count(plain(job.run.settings), job.run.seed) * job.run.settings.epochs
             asked = 0.0
             for measure in job.measures:
-                count, questions = _questions(measure, job.run, workspace)
-                attacked += count if measure.attack else 0
-                asked += questions
+                examples, queried = questions(measure, job.run.settings.task)
+                attacked += examples if measure.attack else 0
+                asked += queried
             per_training, per_query = clock.seconds(job.run)
             rows, passes, queries = rows + trained, passes + trained * training, queries + asked
             seconds += trained * training * per_training + asked * inference * per_query
@@ -97,11 +109,11 @@ def cost_factors(settings: Settings, layers: int) -> tuple[float, float]:
     return training_cost(defence) * training, inference
 
 
-def _questions(measure: Measure, run: Run, workspace: Workspace) -> tuple[int, float]:
+def _questions(measure: Measure, task: str, workspace: Workspace) -> tuple[int, float]:
     """(examples, questions to the model where no search succeeds; one that does stops earlier)."""
     if measure.what != "accuracy":
         return 0, 0.0
-    rows = test_rows(measure, run, workspace.data)
+    rows = test_rows(measure, task, workspace.data)
     answers = float(len(rows) * max(measure.vote, measure.detector, 1))
     if measure.certificate is not None:
         proof = certificate_of(measure.certificate, measure.substitutions, workspace.data)
@@ -128,50 +140,72 @@ def _space(attack: Any, texts: Sequence[tuple[str, ...]]) -> tuple[float, float]
 
 
 class _Clock:
-    """Times the plain encoder once for each batch size and length."""
+    """Times the plain encoder, once for each size of a batch."""
 
     def __init__(self, workspace: Workspace) -> None:
         import torch
 
         self.workspace = workspace
         self.device = torch.cuda.get_device_name() if torch.cuda.is_available() else "this CPU"
-        self._models: dict[str, Any] = {}
-        self._known: dict[tuple[str, int, int], tuple[float, float]] = {}
+        self._parts: dict[str, tuple[Any, Any]] = {}
+        self._lengths: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self._known: dict[tuple[str, int, int, bool], float] = {}
 
-    def _model(self, encoder: str) -> Any:
-        if encoder not in self._models:
+    def layers(self, run: Run) -> int:
+        return int(self._loaded(run.encoder)[0].config.num_hidden_layers)
+
+    def seconds(self, run: Run) -> tuple[float, float]:
+        """Seconds a row of plain training, and of inference: batches are padded, searches ask texts of like length."""
+        size, (longest, mean) = run.settings.batch_size, self._row_lengths(run)
+        return self._timed(run.encoder, size, longest, training=True), self._timed(run.encoder, size, mean)
+
+    def _loaded(self, encoder: str) -> tuple[Any, Any]:
+        if encoder not in self._parts:
             import torch
             from transformers import AutoModelForSequenceClassification
 
             from unshaken.pretrained import load
             from unshaken.training.fine_tuning import resolve_model
 
-            config = load("AutoConfig", resolve_model(self.workspace.encoders[encoder]))
-            model = AutoModelForSequenceClassification.from_config(config)
-            self._models[encoder] = model.to("cuda" if torch.cuda.is_available() else "cpu")
-        return self._models[encoder]
+            path = resolve_model(self.workspace.encoders[encoder])
+            model = AutoModelForSequenceClassification.from_config(load("AutoConfig", path))
+            self._parts[encoder] = (
+                model.to("cuda" if torch.cuda.is_available() else "cpu"),
+                load("AutoTokenizer", path),
+            )
+        return self._parts[encoder]
 
-    def layers(self, run: Run) -> int:
-        return int(self._model(run.encoder).config.num_hidden_layers)
+    def _row_lengths(self, run: Run) -> tuple[int, int]:
+        settings = run.settings
+        key = (run.encoder, settings.task, settings.protocol, settings.batch_size, settings.max_length)
+        if key not in self._lengths:
+            rows = training_rows(settings, run.seed, self.workspace.data)[0]
+            few = rows.sample(min(len(rows), max(settings.batch_size, FEWEST)))
+            self._lengths[key] = row_lengths(self._loaded(run.encoder)[1], few.texts, settings.max_length)
+        return self._lengths[key]
 
-    def seconds(self, run: Run) -> tuple[float, float]:
-        """Seconds a row of plain training, and of inference."""
-        key = (run.encoder, run.settings.batch_size, run.settings.max_length)
+    def _timed(self, encoder: str, size: int, length: int, *, training: bool = False) -> float:
+        key = (encoder, size, length, training)
         if key not in self._known:
             import torch
 
-            model = self._model(run.encoder)
-            ids = torch.full((run.settings.batch_size, run.settings.max_length), 5, device=model.device)
+            model = self._loaded(encoder)[0]
+            ids = torch.full((size, length), 5, device=model.device)
 
-            def train() -> None:
-                model(input_ids=ids).logits.sum().backward()
+            def work() -> None:
+                with torch.set_grad_enabled(training):
+                    answers = model(input_ids=ids).logits
+                if training:
+                    answers.sum().backward()
 
-            def answer() -> None:
-                with torch.no_grad():
-                    model(input_ids=ids)
-
-            self._known[key] = (_seconds(train) / len(ids), _seconds(answer) / len(ids))
+            self._known[key] = _seconds(work) / size
         return self._known[key]
+
+
+def row_lengths(tokenizer: Any, texts: Sequence[tuple[str, ...]], most: int) -> tuple[int, int]:
+    """Tokens of the longest of some rows, and of the mean one."""
+    lengths = [len(tokenizer(*row, truncation=True, max_length=most)["input_ids"]) for row in texts]
+    return max(lengths), round(sum(lengths) / len(lengths))
 
 
 def _seconds(work: Any) -> float:

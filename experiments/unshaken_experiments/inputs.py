@@ -10,7 +10,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.names import nearest
-from unshaken_experiments.runs import COUNTER_FITTED, SETTINGS, Measure, Run, Settings
+from unshaken_experiments.runs import COUNTER_FITTED, SETTINGS, Measure, Settings
 
 COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 # Substitution sets that read nothing a recipe could choose.
@@ -168,8 +168,8 @@ def certificate_of(spec: str, substitutions: str, data: Path | None) -> Any:
     return replace(found, substitutions=substitutions_of(substitutions, data)) if isinstance(found, Safer) else found
 
 
-def test_rows(measure: Measure, run: Run, data: Path | None) -> Examples:
+def test_rows(measure: Measure, task: str, data: Path | None) -> Examples:
     """The examples of a measurement: the same for every method and every seed, so that they can be paired."""
-    rows: Examples = _task(measure.on or run.settings.task, data, "standard", 0).require("test")
+    rows: Examples = _task(measure.on or task, data, "standard", 0).require("test")
     count = FEATURE_EXAMPLES if measure.what == "features" else measure.examples
     return rows if count is None else rows.sample(count)

@@ -305,7 +305,9 @@ def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, workspa
         key = measure.key(run.settings.task)
         if measure.what == "features" and outcome.features is None:
             _require_time(workspace)
-            outcome = replace(outcome, features=_features(victim, test_rows(measure, run, workspace.data)))
+            outcome = replace(
+                outcome, features=_features(victim, test_rows(measure, run.settings.task, workspace.data))
+            )
         elif measure.what == "accuracy" and key not in outcome.measured:
             _require_time(workspace)
             found = _answers(victim, measure, run, workspace)
@@ -344,7 +346,7 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
     from unshaken.attacks import Unflagged
     from unshaken.certificates import ALL_WORDS
 
-    rows = test_rows(measure, run, workspace.data)
+    rows = test_rows(measure, run.settings.task, workspace.data)
     started = time.perf_counter()
     asked = _asked(victim, measure, run, workspace)
     queries = unconfirmed = None

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 # Controls but for tab and line feed, what turns the direction of writing, separators of lines, halves of pairs.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 LONGEST = 4000  # characters of a note or complaint: it may quote a text from data
+_SHORT = {"k": 1e3, "M": 1e6, "G": 1e9}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -29,13 +30,29 @@ def duration(seconds: float) -> str:
     """How long something takes, as one says it.
 
     Example:
-        >>> duration(42), duration(150), duration(9000)
-        ('42 s', '2 min', '2 h 30 min')
+        >>> duration(42), duration(150), duration(9000), duration(5_000_000)
+        ('42 s', '2 min', '2 h 30 min', '1,389 h')
     """
     if seconds < 120:
         return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes < 6000 else f"{minutes / 60:,.0f} h"
+
+
+def shortened(number: float) -> str:
+    """A large number in about three digits, for a column that has to be narrow.
+
+    Example:
+        >>> shortened(872), shortened(19_990), shortened(484_911), shortened(50_340_834)
+        ('872', '20 k', '485 k', '50.3 M')
+    """
+    if number < 10_000:
+        return f"{number:,.0f}"
+    letter, size = next((one, size) for one, size in _SHORT.items() if number < 999.5 * size or size == 1e9)
+    number /= size
+    return f"{number:,.0f} {letter}" if number >= 100 else f"{number:.3g} {letter}"
 
 
 def counted(number: int, noun: str) -> str:

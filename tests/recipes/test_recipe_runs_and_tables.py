@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from small_world import RECIPE, make_world
+from transformers import AutoTokenizer
 from typer.testing import CliRunner
 from victims import bag_victim
 
@@ -34,6 +35,7 @@ from unshaken_experiments import (
     Outcome,
     Workspace,
     cells,
+    cost,
     execute,
     execute_all,
     inputs,
@@ -46,7 +48,7 @@ from unshaken_experiments import (
     unfinished,
     work,
 )
-from unshaken_experiments.cost import estimate
+from unshaken_experiments.cost import estimate, row_lengths
 from unshaken_experiments.inputs import attack_of, parse_parts, plain, substitutions_of, training_rows
 from unshaken_experiments.recipe import Claim
 from unshaken_experiments.runs import OUT_OF_MEMORY, Run, make_settings
@@ -237,6 +239,49 @@ def test_what_a_reader_leaves_is_estimated_as_the_whole(own: Path, world: Path) 
         for name in ("typos", "unmended:typos", "unmended:counter-fitted")
     ]
     assert planned[0] == planned[1] > planned[2] > 0
+
+
+def test_an_estimate_reads_a_task_once_for_all_methods(own: Path, world: Path) -> None:
+    workspace = Workspace(encoders={"tiny": str(world / "encoder")}, data=own, out=own / "out")
+    measures = (Measure(), Measure(attack="pwws", substitutions="typos"))
+    rows = {"task": "own/mail", "max_length": 16, "epochs": 5}
+    methods = [make_settings("here", rows | {"defence": name}) for name in ("standard", "swap")]
+    jobs = [
+        Job(run=Run(encoder="tiny", seed=seed, settings=method), measures=measures)
+        for method in methods
+        for seed in (0, 1)
+    ]
+    alone = [estimate([job], workspace).lines[0] for job in jobs]
+    inputs._task.cache_clear()
+    lines = estimate(jobs, workspace).lines
+    read = inputs._task.cache_info()
+    assert read.hits + read.misses == 2 + 2 + 1  # training rows of each seed, test rows of each measure, lengths
+    for count in ("runs", "rows", "passes", "attacked", "queries"):
+        assert sum(getattr(line, count) for line in lines) == sum(getattr(line, count) for line in alone), count
+    assert [line.rows for line in lines] == [2 * 6 * 5] * 2  # two of the eight are held out
+
+
+def test_an_estimate_times_rows_as_long_as_the_rows_are(own: Path, world: Path, monkeypatch: Any) -> None:
+    """Batches are padded to the longest of their rows, and not to the most that a row may have."""
+    tokenizer = AutoTokenizer.from_pretrained(world / "encoder")
+    texts = [("good",), ("the film is good",), ("the film is bad and the plot is bad",)]
+    sizes = [len(text.split()) + 2 for (text,) in texts]  # a token each, and the two special ones
+    assert row_lengths(tokenizer, texts, 128) == (max(sizes), round(sum(sizes) / 3))
+    assert row_lengths(tokenizer, texts, 5) == (5, round((3 + 5 + 5) / 3))
+    assert row_lengths(tokenizer, [("a film", "the end")], 128) == (7, 7)
+
+    def timed(clock: Any, encoder: str, size: int, length: int, *, training: bool = False) -> float:
+        return (100 if training else 1) * length
+
+    monkeypatch.setattr(cost._Clock, "_timed", timed)
+    workspace = Workspace(encoders={"tiny": str(world / "encoder")}, data=own, out=own / "out")
+    length = 6  # of "the film is good"
+    for most in (16, 128):
+        settings = make_settings("here", {"task": "own/mail", "epochs": 1, "max_length": most})
+        run = Run(encoder="tiny", seed=0, settings=settings)
+        assert cost._Clock(workspace).seconds(run) == (100 * length, length)
+        (line,) = estimate([Job(run=run, measures=(Measure(examples=5),))], workspace).lines
+        assert line.seconds == 6 * 100 * length + 5 * length  # six rows of training, five answers
 
 
 def test_a_recipe_names_no_teacher_of_its_own() -> None:
