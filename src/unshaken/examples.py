@@ -82,7 +82,7 @@ class Examples(Sequence[Example]):
             Example(
                 id=str(number),
                 texts=(text,) if isinstance(text, str) else tuple(text),
-                label=names.index(str(label)) if named else label,  # type: ignore[arg-type]
+                label=names.index(str(label)) if named else _number(label),
             )
             for number, (text, label) in enumerate(zip(texts, labels, strict=True))
         )
@@ -204,3 +204,8 @@ class Examples(Sequence[Example]):
     def part(self, ids: Iterable[str]) -> Examples:
         """The same, of which it is no mistake if none has a word that an attack may change."""
         return replace(self.with_ids(ids), is_part=True)
+
+
+def _number(label: Any) -> Any:
+    """A label of numpy or torch as Python's: what is no `float` would pass for a class."""
+    return label.item() if hasattr(label, "item") else label

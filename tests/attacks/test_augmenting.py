@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,21 @@ def test_rows_that_are_held_out_have_no_copy_in_training(tmp_path: Path, keep: l
     assert held_out
     assert not train & held_out
     assert not data.require("validation").is_static  # they are attacked as any others are
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep"]], ids=["copies alone", "with their texts"])
+def test_copies_of_copies_stay_with_the_text_they_go_back_to(tmp_path: Path, keep: list[str]) -> None:
+    files = [tmp_path / name for name in ("texts.jsonl", "more.jsonl", "most.jsonl")]
+    rows = [{"text": f"a good film about {number}", "label": number % 2} for number in range(40)]
+    files[0].write_text("\n".join(map(json.dumps, rows)))
+    for source, out in pairwise(files):
+        options = ["--substitutions", "typos", "--copies", "3", "--out", str(out), *keep]
+        assert CliRunner().invoke(app, ["augment", str(source), *options]).exit_code == 0
+    data = load_task(files[-1], protocol="standard")
+    train, held_out = ({row.texts[0].split()[-1] for row in data.require(split)} for split in ("train", "validation"))
+    assert len(train | held_out) == 40  # the numbers are never changed
+    assert held_out
+    assert not train & held_out
 
 
 def test_the_command_takes_sets_as_attack_does(tmp_path: Path) -> None:

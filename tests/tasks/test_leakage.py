@@ -19,8 +19,9 @@ def split(name, *rows):
 def test_leaks_are_counted_named_and_warned_of():
     train = split("train", (("It's a good film.",), 1), (("dull",), 0), (("fine",), 1))
     test = split("test", (("it 's a good film",), 1), (("new",), 0), (("DULL!",), 1), (("Fine",), 1))
-    with pytest.warns(LeakageWarning, match="3 of 4 texts of test occur in train"):
+    with pytest.warns(LeakageWarning, match="3 of 4 texts of test occur in train") as told:
         found = leakage(train, test)
+    assert told[0].filename == __file__  # where it was asked
     assert found.ids == ("test/0", "test/2", "test/3")
     assert (found.count, found.total, found.contradicting) == (3, 4, 1)
     assert found.share == pytest.approx(3 / 4)

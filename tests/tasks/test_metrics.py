@@ -21,6 +21,10 @@ def test_accuracy_and_f1_of_qqp():
     assert found["accuracy_and_f1"] == pytest.approx((found["accuracy"] + found["f1"]) / 2)
 
 
+def test_a_class_that_neither_labels_nor_predictions_have_scores_nothing():
+    assert score("accuracy_and_f1", [0, 0], [0, 0]) == {"accuracy": 1.0, "f1": 0.0, "accuracy_and_f1": 0.5}
+
+
 def test_the_rest_is_scikit_learns_and_scipys():
     assert score("matthews", LABELS, PREDICTIONS)["matthews"] == sklearn_metrics.matthews_corrcoef(LABELS, PREDICTIONS)
     macro = sklearn_metrics.f1_score(LABELS, PREDICTIONS, average="macro")

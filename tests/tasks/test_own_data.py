@@ -10,8 +10,11 @@ import tracemalloc
 import pytest
 
 from unshaken.errors import UnshakenError
-from unshaken.tasks import load_examples, load_task
-from unshaken.tasks.readers import read
+from unshaken.tasks import load_examples, load_task, task_names
+from unshaken.tasks.load import check_examples, split_seed
+from unshaken.tasks.own import ColumnNames, check_rows, describe, file_source, load_sources
+from unshaken.tasks.readers import class_labels, read
+from unshaken.tasks.rows import build_examples
 
 ROWS = [("good film", "pos"), ('bad, "very" bad', "neg"), ("line one\nline two", "pos"), ("dull", "neg")] * 5
 ROWS = [(f"{text} {number}", label) for number, (text, label) in enumerate(ROWS)]
@@ -151,8 +154,9 @@ def test_label_names_also_take_numbers(tmp_path):
 
 def test_semicolons_and_byte_order_marks(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes("\ufefftext;label\ngut, sehr gut;1\nschlecht;0\n".encode())
-    assert load_examples(path).texts == [("gut, sehr gut",), ("schlecht",)]
+    path.write_bytes("\ufefftext;label\ngut, sehr gut;1\n\ufeffschlecht;0\n".encode())
+    assert load_examples(path).columns == ("text",)
+    assert load_examples(path).texts == [("gut, sehr gut",), ("\ufeffschlecht",)]  # a mark is one at the start alone
 
 
 def test_quoted_fields_of_a_tsv_lose_their_quotes(tmp_path):
@@ -175,6 +179,10 @@ def test_folder_of_split_files(tmp_path):
     write_rows(folder / "data" / "test.csv", ROWS[:2])
     data = load_task(folder)
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 20, "validation": 4, "test": 2}
+    write_rows(folder / "testing.csv", ROWS[:4])  # a person means the test split by it; we do not guess
+    again = load_task(folder)
+    assert len(again.require("test")) == 2
+    assert again.notes == (*data.notes, "not read, for their names are no train, validation or test: testing.csv")
 
 
 @pytest.mark.parametrize("with_splits", [True, False])
@@ -215,8 +223,71 @@ def test_a_test_file_may_have_no_labels(tmp_path):
 def test_one_class_may_be_evaluated_but_not_trained_on(tmp_path):
     path = write_csv(tmp_path / "a.csv", [("x", "pos"), ("y", "pos")])
     assert load_examples(path, label_names=("neg", "pos")).labels == [1, 1]
-    with pytest.raises(UnshakenError, match=r"a.csv: every row has the label 'pos'; training needs two classes"):
-        load_task(path)
+    for rows in ([("x", "pos"), ("y", "pos")], [("x", "pos")]):
+        with pytest.raises(UnshakenError, match=r"a.csv: every row has the label 'pos'; training needs two classes"):
+            load_task(write_csv(path, rows))
+
+
+def test_many_classes_need_two_rows_each_on_average(tmp_path):
+    def classes(rows, count=60):
+        return write_csv(tmp_path / "a.csv", [(f"text {i}", f"class {i % count}") for i in range(rows)])
+
+    assert len(load_task(classes(120), protocol="official").train.label_names) == 60
+    with pytest.raises(UnshakenError, match="60 classes in 119 rows, so most have one example"):
+        load_task(classes(119))
+    with pytest.raises(UnshakenError, match="51 classes in 101 rows"):
+        load_task(classes(101, 51))
+    assert len(load_task(classes(60, 50), protocol="official").train) == 60  # few enough to have been meant
+
+
+def test_rows_are_drawn_while_reading_by_their_ids_in_the_order_of_the_file(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [(f"k{i}", f"text {i}", i % 2) for i in range(50)], ("id", "text", "label"))
+    drawn = {count: load_examples(path, id_column="id", count=count).texts for count in (1, 20, 50, 99)}
+    assert [len(texts) for texts in drawn.values()] == [1, 20, 50, 50]
+    assert set(drawn[1]) < set(drawn[20]) < set(drawn[50])
+    numbers = [int(text.split()[1]) for (text,) in drawn[20]]
+    assert numbers == sorted(numbers)
+    assert load_examples(path, id_column="id", count=20, seed=1).texts != drawn[20]
+    with pytest.raises(UnshakenError, match="count is 0; draw at least 1 row"):
+        load_examples(path, count=0)
+
+
+def test_nobody_who_names_no_seed_gets_other_rows_than_seed_0(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [(f"text {i}", i % 2) for i in range(50)])
+    assert load_task(path).train.rows == load_task(path, seed=0).train.rows != load_task(path, seed=1).train.rows
+    drawn = load_examples(path, count=5)
+    assert drawn.rows == load_examples(path, count=5, seed=0).rows != load_examples(path, count=5, seed=1).rows
+    whole = load_sources({"test": file_source(path)}, ColumnNames(), name="a", count=5).require("test")
+    built = build_examples(read(path), describe(file_source(path), ColumnNames(), name="a"), "test", "a.csv", count=5)
+    assert drawn.rows == whole.rows == built.rows
+    first = int(drawn[0].id.removeprefix("test/"))  # the only one without a label: a check of five rows draws it, too
+    write_csv(path, [(f"text {i}", "" if i == first else i % 2) for i in range(50)])
+    with pytest.raises(UnshakenError, match="1 of 5 rows have no label"):
+        check_examples(path, count=5)
+    with pytest.raises(UnshakenError, match="1 of 5 rows have no label"):
+        check_rows(file_source(path), ColumnNames(), count=5)
+    check_examples(path, count=5, seed=1)
+
+
+def test_a_file_without_labels_is_one_where_that_is_said(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("x",), ("y",)], ("text",))
+    assert load_examples(path, unlabelled=True).labels == [-1, -1]
+    check_examples(path, unlabelled=True)
+    for read_in in (load_examples, check_examples, load_task):
+        with pytest.raises(UnshakenError, match="no column has the labels"):
+            read_in(path)
+
+
+def test_ones_own_rows_are_held_out_alike_for_all_seeds_and_those_of_a_task_by_seed(tmp_path):
+    path = write_csv(tmp_path / "a.csv")
+    assert [split_seed(data, 3) for data in ("sst2", "Rotten_Tomatoes", path, str(path), [{"text": "x"}])] == [
+        3, 3, 0, 0, 0,
+    ]  # fmt: skip
+
+
+def test_a_name_that_no_file_system_takes_is_no_file():
+    with pytest.raises(UnshakenError, match="unknown task"):
+        task_names("x" * 5000)
 
 
 CSV_FAULTS = {
@@ -225,6 +296,14 @@ CSV_FAULTS = {
     "no text column": (
         b"opinion,by,label\nx,me,1\n",
         r"which column is the text; columns: 'opinion', 'by', 'label'; .*--text-column",
+    ),
+    "a row in the place of the header": (
+        b"a film of five words,1\nanother film,0\n",
+        "the first line looks like a row and has to name the columns",
+    ),
+    "a heading of four words": (
+        b"what they wrote down,by,label\nx,me,1\n",
+        "cannot tell which column is the text.*name it with --text-column",
     ),
     "no label column": (
         b"text,stars,by\nx,1,me\n",
@@ -241,6 +320,10 @@ CSV_FAULTS = {
     "a class for each row": (
         b"text,label\n" + b"".join(b"x %d,%d\n" % (n, n) for n in range(1000)),
         r"1,000 classes in [\d,]+ rows, so most have one example; name the column .*--label-column",
+    ),
+    "two columns for labels and none for texts": (
+        b"opinion,label,sentiment\nx,1,1\ny,0,0\n",
+        "cannot tell which column is the text; columns: 'opinion', 'label', 'sentiment'",
     ),
     "mixed labels": (b"text,label\nx,1\ny,good\n", "labels of mixed types .line 2 has '1', line 3 has 'good'."),
     "broken utf-8": (b"text,label\nx,1\ncaf\xe9,0\n", "line 3 is not UTF-8 .byte 0xe9 at column 4."),
@@ -317,8 +400,10 @@ def test_a_file_that_is_not_what_its_ending_says(tmp_path, ending):
     pytest.importorskip("pyarrow")
     path = tmp_path / f"a.{ending}"
     path.write_bytes(b"text,label\nx,1\n" * 10)
-    with pytest.raises(UnshakenError, match=f"a.{ending}: not"):
+    with pytest.raises(UnshakenError, match=f"a.{ending}: not a {ending.capitalize()} file, or a broken one"):
         load_task(path)
+    with pytest.raises(UnshakenError, match=f"a.{ending}: not a {ending.capitalize()} file"):
+        class_labels(path, "label")
 
 
 def test_only_parquet_needs_pyarrow(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 
+import numpy as np
 import pytest
 
 from unshaken import Examples, load_task
@@ -66,6 +67,10 @@ def test_lists():
     found = Examples.from_lists(["good", "bad"], ["pos", "neg"])
     assert (found.label_names, found.labels) == (("neg", "pos"), [1, 0])
     assert Examples.from_lists([("a", "b")], [1]).columns == ("text1", "text2")
+    targets = Examples.from_lists(["good", "bad"], np.asarray([0.75, 0.25], dtype=np.float32))
+    assert targets.is_regression
+    assert targets.labels == [0.75, 0.25]
+    assert not Examples.from_lists(["good", "bad"], np.asarray([1, 0])).is_regression
     with pytest.raises(UnshakenError, match="one label a text"):
         Examples.from_lists(["a"], [])
     with pytest.raises(UnshakenError, match="'odd' is none of label_names"):

@@ -243,3 +243,18 @@ def test_every_row_of_the_table_is_whole(task):
     assert task.hub is not None or task.package is not None
     assert set(task.sizes) <= set(task.files)
     assert task.clean_task is None or TASKS[task.clean_task].label_names == task.label_names
+
+
+def test_whose_test_labels_are_hidden_and_whose_rows_come_in_one_piece():
+    hidden = {name for name, task in TASKS.items() if task.hidden_test}
+    assert hidden == {*TASK_GROUPS["glue"], *TASK_GROUPS["advglue"]}
+    assert {name for name, task in TASKS.items() if task.drop_unlabelled} == {"snli"}
+    shares = {name: round(task.test_share * task.sizes["train"]) for name, task in TASKS.items() if task.test_share}
+    assert shares == {"rotten-tomatoes": 1066}  # as many as the published test split has
+    assert {task.version for task in TASKS.values()} == {1}  # no rows, ids or labels have changed since
+
+
+def test_published_rows_are_taken_as_they_are(tmp_path):
+    """One question of QQP is empty; a user's own row would be refused."""
+    tsv(tmp_path / "dev.tsv", ["sentence", "label"], ["fine", "1"], ["", "0"])
+    assert load_task("sst2", data=tmp_path, protocol="official").validation.texts == [("fine",), ("",)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.tasks import SHARED_SEEDS, TASKS, Balanced, LowResource, Standard, TaskData, load_task, stratified_split
-from unshaken.tasks.sampling import balanced_sample, draw, text_key
+from unshaken.tasks.sampling import balanced_sample, draw, rank, text_key
 
 
 def examples(labels, name="sst2/train", texts=None):
@@ -64,6 +64,58 @@ def test_small_samples_are_inside_large_ones():
     assert {row.id for row in draw(pool, {None: 50}, 2)[0]} != small
 
 
+def test_the_rows_of_a_seed_are_the_same_in_every_version():
+    assert SHARED_SEEDS == (0, 1, 2)
+    assert rank("good film", 0).hex() == "af44c410837e22bb0eafff0afdc8bb50"  # printf '0\x1fgood film' | b2sum -l 128
+    assert rank("a/1", 3).hex() == "bccf84730db1f8ac8975615e2d93b584"
+
+
+def test_whoever_names_no_seed_gets_seed_0():
+    pool = examples([0, 1, 2] * 20)
+    assert stratified_split(pool, 0.2)[1].rows == stratified_split(pool, 0.2, 0)[1].rows
+    assert balanced_sample(pool, 9).rows == balanced_sample(pool, 9, 0).rows
+    assert TaskData(task=TASKS["sst2"]).seed == 0
+    assert LowResource().size == 500
+
+
+def test_labels_that_nobody_asked_for_are_not_drawn():
+    drawn, rest = draw(examples([0, 1, 2] * 10), {1: 4}, 0)
+    assert (Counter(drawn.labels), len(rest)) == ({1: 4}, 26)
+
+
+def copied(*families):
+    """Rows with what they were copied from: (text, None), (copy, text), ..."""
+    rows = [Example(id=str(i), texts=(t,), label=0, copy_of=o and (o,)) for i, (t, o) in enumerate(families)]
+    return Examples(rows=tuple(rows), label_names=("a", "b"))
+
+
+def test_copies_of_copies_and_rows_that_read_like_copies_stay_with_their_origin():
+    chain = [("one", None), ("two", "one"), ("three", "two"), ("Four", "three"), ("four", None), ("four", "five")]
+    for seed in range(10):
+        others = [(f"text {i}", None) for i in range(40)]
+        for given_rows in (chain + others, others + chain[::-1]):
+            whole = copied(*given_rows)
+            held_out = {row.texts[0].lower() for row in stratified_split(whole, 0.5, seed)[1]}
+            assert held_out & {"one", "two", "three", "four", "five"} in (set(), {"one", "two", "three", "four"})
+
+
+def test_copies_move_no_row_to_the_other_side():
+    """A family stands where the text does that it was made of."""
+    texts = [(f"text {i}", None) for i in range(40)]
+    copies = [(f"{'copy' if i % 2 else 'written anew'} {i}", f"text {i}") for i in range(40)]
+    for seed in range(5):
+        before = {row.texts for row in draw(copied(*texts), {None: 10}, seed)[0]}
+        after = {row.texts for row in draw(copied(*copies, *texts), {None: 20}, seed)[0]}
+        assert {row for row in after if row[0].startswith("text")} == before
+
+
+def test_class_balance_needs_classes_and_texts_of_one_class():
+    with pytest.raises(UnshakenError, match="no text with one label alone"):
+        balanced_sample(examples([0, 1] * 5, texts=[f"text {i // 2}" for i in range(10)]))
+    with pytest.raises(UnshakenError, match="has targets, of which no sample is class-balanced"):
+        balanced_sample(examples([0.5, 1.5] * 5))
+
+
 def test_texts_with_two_labels_are_never_drawn_by_label():
     whole = examples([0, 1] * 20 + [0, 1], texts=[f"text {i}" for i in range(40)] + ["Both!", "both"])
     assert Counter(balanced_sample(whole).labels) == {0: 20, 1: 20}
@@ -92,6 +144,11 @@ def test_too_little_data_to_split():
         stratified_split(examples([0, 1]), 0.2)
     with pytest.raises(UnshakenError, match="has 40 labels in 40 rows; name the column that has the classes"):
         stratified_split(examples(list(range(40))), 0.2)
+    labels = [*range(11), *range(11)]  # of each two rows, so that a fifth of them is none
+    with pytest.raises(UnshakenError, match="has 11 labels in 20 rows; name the column"):
+        stratified_split(examples(labels[:20]), 0.2)
+    with pytest.raises(UnshakenError, match="has 22 rows with 22 different texts, too few"):  # half of them: classes
+        stratified_split(examples(labels), 0.2)
 
 
 @pytest.fixture
@@ -115,6 +172,7 @@ def test_a_seed_holds_out_its_own_rows_and_all_seeds_report_on_the_same(glue):
         runs = [Standard().apply(published, seed=seed, folder=None) for seed in SHARED_SEEDS]
         assert len({data.validation.fingerprint for data in runs}) == len(SHARED_SEEDS)
         assert len({data.test.fingerprint for data in runs}) == 1
+    assert runs[-1].test.rows == stratified_split(glue.train, 0.125, 0)[1].rows
 
 
 def test_standard_takes_published_splits_where_all_are_labelled(glue):
@@ -147,6 +205,16 @@ def test_balanced_protocol_leaves_validation_and_test_alone(glue):
     data = Balanced(size=60).apply(glue, seed=0, folder=None)
     assert Counter(data.train.labels) == {0: 30, 1: 30}
     assert (len(data.validation), len(data.test), data.protocol) == (40, 10, "balanced")
+    assert Counter(Balanced().apply(glue, seed=0, folder=None).train.labels) == {0: 80, 1: 80}
+    one = examples([0] * 10 + [1] * 10)
+    assert (
+        len(LowResource(size=1, validation=1).apply(TaskData(task=TASKS["snli"], train=one), seed=0, folder=None).train)
+        == 1
+    )
+    assert Balanced(size=1).size == 1
+    for wrong in (Balanced, LowResource):
+        with pytest.raises(UnshakenError, match=r"size=0.*at least 1 row"):
+            wrong(size=0)
 
 
 def test_protocols_by_name(tmp_path):

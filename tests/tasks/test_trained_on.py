@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from safetensors.numpy import load_file
 
@@ -50,3 +52,6 @@ def test_examples_read_back_as_written(tmp_path):
     found = load_examples(path, label_column="gold", label_names=names)
     assert found.rows == rows.rows
     assert found.columns == rows.columns
+    assert "\u2028" in path.read_text(encoding="utf-8")  # as itself, for whoever opens the file
+    with pytest.raises(ValueError, match="zip"):  # no text is left out
+        save_examples(tmp_path / "rows.jsonl", replace(rows, columns=("premise",)))

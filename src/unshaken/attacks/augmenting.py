@@ -29,7 +29,8 @@ def augment(
 
     Args:
         examples: What to copy. A copy keeps the label; its id is the example's with "+1", "+2" and so on, and it
-            carries the unperturbed texts as `original` and `copy_of`, by which a split keeps both on one side.
+            carries the unperturbed texts as `original` and `copy_of`, by which a split keeps both on one side. Of a
+            copy, a copy has the `copy_of`: all that goes back to one text stays together.
         substitutions: The allowed replacements of a word.
         copies: Copies of each example.
         share: Share of the words with substitutes that a copy changes, at least one of them.
@@ -89,7 +90,11 @@ def _copies(
             continue
         seen.add(texts)
         yield replace(
-            example, id=f"{example.id}+{len(seen) - 1}", texts=texts, original=example.texts, copy_of=example.texts
+            example,
+            id=f"{example.id}+{len(seen) - 1}",
+            texts=texts,
+            original=example.texts,
+            copy_of=example.copy_of or example.texts,
         )
         if len(seen) > copies:
             return

@@ -67,6 +67,12 @@ def leakage(train: Examples, evaluation: Examples) -> Leakage:
     return leak
 
 
+def texts_of_both(one: Examples, other: Examples) -> int:
+    """How many rows of `other` have a text of `one`, up to case, spacing and punctuation; warns of nothing."""
+    known = {text_key(row.texts) for row in one}
+    return sum(text_key(row.texts) in known for row in other)
+
+
 def contradictions(examples: Examples) -> int:
     """Texts that stand in several rows with different labels."""
     if examples.is_regression:

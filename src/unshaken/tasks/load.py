@@ -71,6 +71,8 @@ def load_task(
         more = {"validation": validation, "test": test}
         splits |= {split: own.file_source(Path(path)) for split, path in more.items() if path is not None}
         loaded = own.load_sources(splits, columns, name=_stem(name_or_path) if is_path else "table")
+        if is_path and Path(name_or_path).is_dir():
+            loaded = own.with_unnamed(loaded, Path(name_or_path))
     return chosen.apply(loaded, seed=seed, folder=None if data is None else Path(data))
 
 
@@ -149,7 +151,7 @@ def load_blocks(
     columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
     source = own.file_source(Path(path))
     task = own.describe(source, columns, name=_stem(path))
-    return build_blocks(source.records(), task, "test", source.name, size)
+    return build_blocks(source.records_of(task), task, "test", source.name, size)
 
 
 HELD_OUT_FILE = "held-out.jsonl"  # beside a model: the rows that training did not see, where no test file was given

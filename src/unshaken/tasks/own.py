@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.tasks.leakage import texts_of_both
 from unshaken.tasks.readers import FORMATS, Record, class_labels, numbered, read
-from unshaken.tasks.rows import FILL, NO_LABEL, NUMBER, WHOLE, build_examples, find_column, is_unlabelled, label_text
+from unshaken.tasks.rows import (
+    FILL,
+    NO_LABEL,
+    NUMBER,
+    UNLABELLED,
+    WHOLE,
+    build_examples,
+    find_column,
+    is_unlabelled,
+    label_text,
+    require_one_label,
+)
 from unshaken.tasks.sources import load_from_hub
 from unshaken.tasks.task import SPLITS, Task, TaskData
 
@@ -31,8 +46,6 @@ LABEL_COLUMNS = ("label", "labels", "target", "class", "category", "sentiment", 
 ID_COLUMNS = ("id", "idx", "index", "guid", "")  # no labels, whatever is missing; pandas writes one without a name
 SAVE_TO_DISK_NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
 SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-
-
 MANY = 50  # classes; with two rows or fewer of each there is nothing to learn
 
 
@@ -67,6 +80,32 @@ class Source:
     name: str
     records: Callable[[], Iterator[Record]]
     class_names: Callable[[str], tuple[str, ...]]  # column -> names that the file itself declares
+    has_numbers: bool = True  # whether a whole number is the place of its class among the declared names
+
+    def records_of(self, task: Task) -> Iterator[Record]:
+        """The records. A number that stands for a declared name becomes it where the task knows any of the names.
+
+        Else the order in which a file declares its classes would pass for the order of the task.
+        """
+        column = task.label_column
+        declared = self.class_names(column) if self.has_numbers else ()
+        known = {label_text(name).casefold() for name in task.label_names}
+        if known.isdisjoint(label_text(name).casefold() for name in declared):
+            return self.records()
+        return (
+            record._replace(fields={**record.fields, column: _declared(record.fields.get(column), declared)})
+            for record in self.records()
+        )
+
+
+def _declared(value: Any, names: Sequence[str]) -> Any:
+    """The name of a class that is given by its place; none for -1, which stands for a hidden label."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        return value
+    place = int(value)
+    if place == UNLABELLED:
+        return None
+    return names[place] if 0 <= place < len(names) else value
 
 
 def file_source(*paths: Path) -> Source:
@@ -82,19 +121,32 @@ def file_source(*paths: Path) -> Source:
 
 def folder_sources(folder: Path) -> dict[str, Source]:
     """The splits in a folder: `train.csv`, `data/train-00000-of-00002.parquet`, or what `save_to_disk` wrote."""
-    shards: dict[str, list[Path]] = {}
+    shards = _by_split(folder)
+    shards.pop(None, None)
+    if not shards:
+        endings = ", ".join(FORMATS)
+        raise UnshakenError(f"{folder} holds no data; name its files train, validation and test, ending in {endings}")
+    return {str(split): file_source(*paths) for split, paths in shards.items()}
+
+
+def with_unnamed(data: TaskData, folder: Path) -> TaskData:
+    """With a note of the files in a folder that look like data and are read as no split: `testing.csv`, perhaps."""
+    if paths := _by_split(folder).get(None):
+        names = ", ".join(str(path.relative_to(folder)) for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+        data = data.with_note(f"not read, for their names are no train, validation or test: {names}")
+    return data
+
+
+def _by_split(folder: Path) -> dict[str | None, list[Path]]:
+    shards: dict[str | None, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in FORMATS and path.name not in SAVE_TO_DISK_NOTES:
             inside = path.relative_to(folder)
             split = _named_split(inside.stem) or _named_split(inside.parent.name)
             if split is None and path.suffix == ".arrow":
                 split = "train"  # one `Dataset`, without splits
-            if split is not None:
-                shards.setdefault(split, []).append(path)
-    if not shards:
-        endings = ", ".join(FORMATS)
-        raise UnshakenError(f"{folder} holds no data; name its files train, validation and test, ending in {endings}")
-    return {split: file_source(*paths) for split, paths in shards.items()}
+            shards.setdefault(split, []).append(path)
+    return shards
 
 
 def _named_split(name: str) -> str | None:
@@ -136,16 +188,38 @@ def load_sources(
         data = data.with_note(f"the labels are column {task.label_column!r}, the one that is left (--label-column)")
     for split in splits:
         source = sources[split]
-        examples = build_examples(source.records(), task, split, source.name, strict=True, count=count, seed=seed)
+        rows = source.records_of(task)
+        examples = build_examples(rows, task, split, source.name, strict=True, count=count, seed=seed)
         if task.is_regression or not is_unlabelled(examples, source.name):
             data = data.with_split(split, examples)
         elif split == "test":
+            _no_other_case(next(source.records()).fields, task.label_column, source.name)
             data = data.with_split("unlabelled", examples).with_note(f"{source.name} has no labels")
         else:
             column = task.label_column
             raise UnshakenError(f"{source.name}: no labels in column {column!r}; the {split} split needs them")
     if data.train is not None:
         _need_two_classes(data.train, sources["train"].name)
+    return _with_doubts(data)
+
+
+def _no_other_case(fields: Iterable[str], column: str, source: str) -> None:
+    """Refuse to call a file unlabelled whose column of labels is only written otherwise."""
+    fields = list(fields)
+    if column not in fields and column.casefold() in map(str.casefold, fields):
+        find_column(fields, column, (), source)
+
+
+def _with_doubts(data: TaskData) -> TaskData:
+    """With a note of what is likely a mistake, and may be none. Test texts in train are `leakage`'s to tell."""
+    names = {name: unicodedata.normalize("NFKC", name).casefold() for name in data.task.label_names}
+    counts = Counter(names.values())
+    if alike := [name for name, read in names.items() if counts[read] > 1]:
+        data = data.with_note(f"{', '.join(map(repr, alike))} are classes of their own, though they read alike")
+    for one, other in (("train", "validation"), ("validation", "test")):
+        seen, asked = data.splits.get(one), data.splits.get(other)
+        if seen is not None and asked is not None and (count := texts_of_both(seen, asked)):
+            data = data.with_note(f"{count:,} of {len(asked):,} {other} texts also occur in {one}; leave them out")
     return data
 
 
@@ -168,7 +242,8 @@ def check_rows(source: Source, columns: ColumnNames, *, count: int | None = None
     """Refuse what `load_sources` would refuse whatever the classes are called: told before a model that names them."""
     task = describe(source, replace(columns, label_names=("any",)), name=source.name)
     found = dict.fromkeys(label_text(record.fields.get(task.label_column)) for record in source.records())
-    names = tuple(label for label in found if label not in NO_LABEL) or ("any",)
+    names = source.class_names(task.label_column) or tuple(label for label in found if label not in NO_LABEL)
+    names = names or ("any",)
     load_sources({"test": source}, replace(columns, label_names=names), name=source.name, count=count, seed=seed)
 
 
@@ -262,6 +337,7 @@ def _label_names(source: Source, column: str) -> tuple[str, ...]:
     kinds: dict[str, str] = {}  # "text", "whole" or "real" -> where one first stood
     for record in source.records():
         value = record.fields.get(column)
+        require_one_label(value, record, source.name)
         text = label_text(value)
         if not text or text.casefold() in ("nan", "null"):  # as tables write what is missing
             raise UnshakenError(f"{source.name}: {record.where} has no label in column {column!r}; {FILL}")

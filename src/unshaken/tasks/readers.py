@@ -193,11 +193,12 @@ def _arrow_rows(batches: Any) -> Iterator[dict[str, Any]]:
 
 def class_labels(path: Path, column: str) -> tuple[str, ...]:
     """The class names that `datasets` wrote into a Parquet or Arrow file; empty if there are none."""
-    if path.suffix not in (".parquet", ".arrow"):
+    ending = path.suffix.lower()
+    if ending not in (".parquet", ".arrow"):
         return ()
     pyarrow, parquet = _pyarrow(path)
-    with _readable(path, path.suffix[1:].capitalize()):
-        if path.suffix == ".parquet":
+    with _readable(path, ending[1:].capitalize()):
+        if ending == ".parquet":
             metadata = parquet.read_schema(path).metadata
         else:
             with pyarrow.memory_map(str(path)) as stream:

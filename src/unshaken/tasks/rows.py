@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -21,7 +21,7 @@ UNLABELLED = -1
 NO_LABEL = ("", "-", "-1")  # absent, SNLI's undecided pairs, the hub's hidden test labels
 FILL = "fill it in, or remove the row"
 WHOLE = r"[+-]?\d{1,300}"  # a longer row of digits is no number anybody counts with
-NUMBER = r"[+-]?\d{1,300}(\.\d*)?([eE][+-]?\d+)?"
+NUMBER = r"[+-]?(\d{1,300}(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 
 
 def build_examples(
@@ -143,14 +143,23 @@ def _text(record: Record, column: str, task: Task, source: str, *, strict: bool)
 def _label(record: Record, task: Task, classes: Mapping[str, int], source: str) -> int | float:
     names = (task.label_column, *task.aliases.get(task.label_column, ()))
     value = next((record.fields[name] for name in names if name in record.fields), None)
+    require_one_label(value, record, source)
     if task.is_regression:
         return _target(value, record, source)
     return _class(value, task, classes, source, record)
 
 
+def require_one_label(value: Any, record: Record, source: str) -> None:
+    """Refuse lists and objects, whose spelling would be taken for the name of a class."""
+    if isinstance(value, Sized) and not isinstance(value, str):
+        kind = type(value).__name__
+        raise UnshakenError(f"{source}: {record.where} has the label {value!r}, a {kind}; give one label a row")
+
+
 def _target(value: Any, record: Record, source: str) -> float:
     try:
-        target = float(value)
+        is_number = re.fullmatch(NUMBER, value.strip()) if isinstance(value, str) else not isinstance(value, bool)
+        target = float(value) if is_number else math.nan  # float reads "1_0" as ten
     except (TypeError, ValueError, OverflowError):
         target = math.nan
     if not math.isfinite(target):
@@ -174,24 +183,28 @@ def _normal(label: str) -> str:
 
 
 def _classes(task: Task) -> dict[str, int]:
-    """Every name of a class -> its number, and in lower case where that is no other's; the first of two counts."""
+    """Every name of a class -> its number, and in lower case where that is no other's; the first of two counts.
+
+    Its number is a name as well, unless classes are called by numbers: of "1" and "2", 1 is the first and 0 is none.
+    """
     classes: dict[str, int] = {}
-    named = [(known, i) for i, name in enumerate(task.label_names) for known in (name, *task.aliases.get(name, ()))]
+    spelt = [(known, i) for i, name in enumerate(task.label_names) for known in (name, *task.aliases.get(name, ()))]
+    named = [(label_text(known), index) for known, index in spelt]
     for known, index in [*named, *((known.casefold(), index) for known, index in named)]:
         classes.setdefault(known, index)
+    if not any(re.fullmatch(WHOLE, known) for known in classes):
+        classes.update((str(index), index) for index in range(len(task.label_names)))
     return classes
 
 
 def _class(value: Any, task: Task, classes: Mapping[str, int], source: str, record: Record) -> int:
-    """The class of a label given by name, by other name or by number; -1 if it is hidden."""
+    """The class of a label given by name, by other name or by number, as `_classes` knows them; -1 if it is hidden."""
     text = label_text(value)
     for spelling in (text, text.casefold()):
         if spelling in classes:
             return classes[spelling]
     if text in NO_LABEL:
         return UNLABELLED
-    if re.fullmatch(WHOLE, text) and 0 <= int(text) < len(task.label_names):
-        return int(text)
     hint = nearest(text, task.label_names)
     raise UnshakenError(f"{source}: {record.where} has the unknown label {value!r}; {hint}")
 

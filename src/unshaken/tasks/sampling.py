@@ -40,10 +40,28 @@ def _plain(text: str) -> str:
 
 
 def _families(rows: Iterable[Example], seed: int) -> list[list[Example]]:
-    """Rows grouped by equal text, copies with what they were made of, in an order that texts and seed alone decide."""
+    """Rows grouped by equal text, copies with what they were made of, in an order that texts and seed alone decide.
+
+    Copies of a copy, and rows that read like a copy, belong to the family too; it stands where its first text does.
+    """
+    rows = list(rows)
+    keys = [(text_key(row.texts), None if row.copy_of is None else text_key(row.copy_of)) for row in rows]
+    copies = {own for own, origin in keys if origin is not None}
+    joined: dict[str, str] = {}  # a text -> another one of its family, and in the end the first
+
+    def first(key: str) -> str:
+        while (above := joined.get(key, key)) != key:
+            joined[key] = joined.get(above, above)
+            key = above
+        return key
+
+    for own, origin in keys:
+        if origin is not None:
+            one, *others = sorted({first(own), first(origin)}, key=lambda key: (key in copies, key))
+            joined.update(dict.fromkeys(others, one))
     families: dict[str, list[Example]] = {}
-    for row in rows:
-        families.setdefault(text_key(row.copy_of or row.texts), []).append(row)
+    for row, (own, _) in zip(rows, keys, strict=True):
+        families.setdefault(first(own), []).append(row)
     return [families[key] for key in sorted(families, key=lambda key: rank(key, seed))]
 
 
@@ -115,8 +133,12 @@ def balanced_sample(examples: Examples, size: int | None = None, seed: int = 0) 
 
 
 def _equal_counts(examples: Examples, size: int | None) -> dict[int | float | None, int]:
+    if examples.is_regression:
+        raise UnshakenError(f"{examples.name} has targets, of which no sample is class-balanced; draw without balance")
     labels = [_one_label(family) for family in _families(examples, 0) for _ in family]
     available = Counter(label for label in labels if label is not None)
+    if not available:
+        raise UnshakenError(f"{examples.name} has no text with one label alone, so no sample of it is class-balanced")
     if size is None:
         size = min(available.values()) * len(available)
     each, extra = divmod(size, len(available))

@@ -43,7 +43,7 @@ def table_source(table: Any, name: str = "table") -> Source:
         return hub_source(name, table)
     if hasattr(table, "itertuples") and hasattr(table, "columns"):  # pandas.DataFrame
         own = partial(_categories, table)
-        return Source(name=name, records=lambda: numbered(_frame_rows(table)), class_names=own)
+        return Source(name=name, records=lambda: numbered(_frame_rows(table)), class_names=own, has_numbers=False)
     if isinstance(table, Sequence) and table and all(isinstance(row, Mapping) for row in table):
         return Source(name=name, records=lambda: numbered(map(dict, table)), class_names=lambda _: ())
     raise UnshakenError(
