@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from victims import TEXTS, WORD_LIST, bag_of_words, bag_victim, labelled
@@ -56,9 +58,48 @@ def test_a_failing_victim_is_asked_again() -> None:
         Averaged(Victim.from_callable(fails_at_first, 2), times=1, attempts=2, wait=0).log_probabilities([("a",)])
 
 
+def test_each_attempt_waits_twice_as_long_as_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("unshaken.victims.averaged.time.sleep", waits.append)
+
+    def fails(texts: list[str]) -> list[list[float]]:
+        raise ConnectionError("gone")
+
+    for options, expected in (({"attempts": 4, "wait": 0.3}, [0.3, 0.6, 1.2]), ({}, [0.5, 1.0]), ({"attempts": 1}, [])):
+        waits.clear()
+        with pytest.raises(ConnectionError):
+            Averaged(Victim.from_callable(fails, 2), times=1, **options).log_probabilities([("a",)])
+        assert waits == pytest.approx(expected)
+
+
+class Numbered(Victim):
+    """Answers otherwise each time it is asked anew, as one that remembers its answers to be asked again does."""
+
+    name, num_labels, fingerprint = "numbered", 2, "numbered"
+
+    def _predict(self, texts: Any) -> np.ndarray:
+        return self.ask_again(texts, 0)
+
+    def ask_again(self, texts: Any, number: int) -> np.ndarray:
+        share = 1 / (2 + number)
+        return np.log([[1 - share, share]] * len(texts))
+
+
+def test_no_answer_is_part_of_two_means() -> None:
+    """The first mean is of answers 0 to 2, the next of 3 to 5, and what is asked alone is one of those."""
+    victim, text = Averaged(Numbered(), times=3), ("a",)
+    for number in range(3):
+        expected = np.mean([1 / (2 + 3 * number + one) for one in range(3)])
+        assert np.exp(victim.ask_again([text], number))[0, 1] == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_array_equal(victim.log_probabilities([text]), victim.ask_again([text], 0))
+    np.testing.assert_array_equal(victim.answer_alone(text), victim.ask_again([text], 1)[0])
+
+
 def test_settings_and_names() -> None:
     victim = Averaged(bag_victim(), times=4)
     assert "4 answers" in victim.name
     assert victim.fingerprint != Averaged(bag_victim(), times=5).fingerprint != bag_victim().fingerprint
-    with pytest.raises(UnshakenError, match="times"):
-        Averaged(bag_victim(), times=0)
+    assert (Averaged(bag_victim()).times, Averaged(bag_victim()).attempts) == (16, 3)
+    for wrong in ({"times": 0}, {"attempts": 0}, {"wait": -0.1}):
+        with pytest.raises(UnshakenError, match="times"):
+            Averaged(bag_victim(), **wrong)

@@ -16,7 +16,7 @@ from victims import WORD_LIST, bag_victim, labelled, make_tokenizer, tiny_bert
 from unshaken.attacks import Genetic, Greedy, Victim
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate
-from unshaken.examples import Examples
+from unshaken.examples import Example, Examples
 from unshaken.victims import Vote
 from unshaken.victims.calibrated import at_temperature, calibrated, fitted_temperature
 from unshaken.victims.hugging_face import ModelVictim
@@ -99,9 +99,42 @@ def test_what_no_temperature_can_be_fitted_on_is_refused() -> None:
     victim = bag_victim()
     right = labelled(victim)
     strange = right.with_rows([replace(right[0], label=7), *right[1:]])
-    for rows, said in ((right[:0], "no examples"), (strange, "one here is 7"), (right, f"right on all {len(right)}")):
+    for rows, said in (
+        (right[:0], "no examples"),
+        (strange, "labels 0 to 1; one here is 7"),
+        (right, f"right on all {len(right)}"),
+    ):
         with pytest.raises(UnshakenError, match=said):
             calibrated(victim, rows)
+
+
+def test_a_large_set_is_sampled() -> None:
+    """The temperature is that of 2,000 texts drawn by seed 0; of others, and of all, it would be another."""
+    rng = np.random.default_rng(0)
+    rows = [Example(id=str(n), texts=(str(n),), label=int(rng.random() < 0.7)) for n in range(2_500)]
+    data, asked = Examples(rows=tuple(rows), name="many"), []
+
+    def answers(texts: list[str]) -> np.ndarray:
+        asked.extend(texts)
+        return np.array([[0.1, 0.9] if int(text) % 3 else [0.4, 0.6] for text in texts])
+
+    victim = Victim.from_callable(answers, 2)
+
+    def best(some: Examples) -> float:
+        scores = victim.log_probabilities([row.texts for row in some])
+        return float(f"{fitted_temperature(scores, [int(row.label) for row in some]):.3g}")
+
+    expected, others = best(data.sample(2_000, 0)), {best(data), best(data.sample(2_000, 1))}
+    asked.clear()
+    assert calibrated(victim, data).temperature == expected not in others
+    assert len(asked) == 2_000
+    few = data[:2_000]
+    assert calibrated(victim, few).temperature == best(few)
+
+
+def test_no_temperature_is_looked_for_beyond_ten_thousand() -> None:
+    always_wrong = np.log([[0.2, 0.8]] * 4)  # best where it says nothing
+    assert fitted_temperature(always_wrong, [0] * 4) == pytest.approx(1e4)
 
 
 def test_evaluate_shows_both(tmp_path: Any) -> None:

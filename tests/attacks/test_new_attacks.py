@@ -123,8 +123,16 @@ def test_hard_label_keeps_what_it_found_where_the_budget_ends(victim: Any) -> No
 
 def test_labels_out_of_range_are_refused() -> None:
     for answer in ([7], [0, 1], [0.5], ["x"]):
-        with pytest.raises(UnshakenError, match="a label for each"):
+        with pytest.raises(UnshakenError, match="a label for each, 0 to 1"):
             Victim.from_labels(lambda texts, answer=answer: answer, 2).log_probabilities([("a",)])
+
+
+@pytest.mark.parametrize("kind", [int, bool, float, np.int8, np.bool_])
+@pytest.mark.parametrize("texts", [["bad"], ["bad", "bad film"], ["good", "bad"], ["bad", "good", "bad", "bad"]])
+def test_labels_of_any_kind_of_number_are_the_same_answers(kind: Any, texts: list[str]) -> None:
+    victim = Victim.from_labels(lambda rows: [kind("bad" in row) for row in rows], 2)
+    found = victim.log_probabilities([(text,) for text in texts])
+    np.testing.assert_array_equal(found.argmax(1), [int("bad" in text) for text in texts])
 
 
 def literal_deep_word_bug(attack: DeepWordBug, victim: Any, example: Any) -> tuple[str | None, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from onnx_bag import write_onnx_bag
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
@@ -27,6 +29,7 @@ from unshaken.scanning.scan import Detector
 from unshaken.substitutions import Typos
 from unshaken.victims import Averaged, Reading, Vote
 from unshaken.victims import http as http_victims
+from unshaken.victims.base import log_softmax
 from unshaken.victims.calibrated import at_temperature
 
 ROWS = [(text,) for text in TEXTS]
@@ -71,12 +74,51 @@ def test_classes_are_learned_from_one_answer() -> None:
     assert Victim.of(labels_and_scores).label_names == NAMES
     with pytest.raises(UnshakenError, match="give label_names"):
         Victim.of(lambda texts: [row[0] for row in labels_and_scores(texts)])
-    with pytest.raises(UnshakenError, match="give num_labels"):
-        Victim.of(lambda texts: [0.5 for _ in texts])
+    for classes in (2, 3, 5):
+        for kind in (np.array, list):
+            victim = Victim.of(lambda texts, kind=kind, classes=classes: kind([[1 / classes] * classes] * len(texts)))
+            assert (victim.num_labels, victim.label_names) == (classes, ())
+    for answer in (0.5, [0.5]):  # one number a text may be that of two classes, and is not said to be
+        for kind in (np.array, list):
+            with pytest.raises(UnshakenError, match="give num_labels"):
+                Victim.of(lambda texts, kind=kind, answer=answer: kind([answer] * len(texts)))
     with pytest.raises(UnshakenError, match="did you mean 'good'"):
         always("goood", NAMES).log_probabilities(ROWS[:1])
     with pytest.raises(UnshakenError, match="no score for 'b'"):
         always("a", ("a", "b", "c")).log_probabilities(ROWS)
+
+
+def test_log_softmax_is_scipys_however_large_the_logits() -> None:
+    for logits in ([[1.0, 2.0, -0.5]], [[1e3, 0.0, -1e3], [-1e5, -1e5, -1e5]], [[3e38, 0.0, -3e38]]):
+        values = np.array(logits, np.float32)
+        np.testing.assert_allclose(log_softmax(values), scipy.special.log_softmax(values.astype(float), -1), rtol=1e-12)
+
+
+def test_answers_that_are_no_numbers_are_counted_by_text() -> None:
+    answers = np.array([[np.nan, np.nan], [0.4, 0.6], [0.4, np.nan], [0.5, 0.5]])
+    victim = Victim.from_callable(lambda texts: answers[: len(texts)], 2, name="odd")
+    for count, wrong in ((4, 2), (2, 1)):
+        with pytest.raises(UnshakenError, match=f"odd returned NaN for {wrong} of {count} texts"):
+            victim.log_probabilities(ROWS[:count])
+
+
+def test_a_victim_of_which_nothing_else_is_said() -> None:
+    victim = Victim.of(bag_of_words)
+    assert victim.log_probabilities([]).shape == victim.answers_alone([]).shape == (0, 2)
+    assert (victim.max_length, victim.runs_beside_python, victim.reader, victim.network) == (0, False, None, None)
+
+
+@pytest.mark.parametrize("names", [("bad",), ("bad", "fair", "good")])
+def test_as_many_names_as_classes(names: tuple[str, ...]) -> None:
+    with pytest.raises(UnshakenError, match=f"{len(names)} class names, and bag_of_words has 2 classes"):
+        Victim.from_callable(bag_of_words, 2, label_names=names)
+
+
+@pytest.mark.parametrize("odd", [[1.5, -0.5], [0.4, 0.4], [-0.1, 1.1], [3.0, 2.0]])
+def test_the_answer_that_is_no_distribution_is_the_one_that_is_shown(odd: list[float]) -> None:
+    victim = Victim.from_callable(lambda texts: np.array([[0.3, 0.7], [0.25, 0.7502], odd]), 2, name="odd")
+    with pytest.raises(UnshakenError, match=re.escape(f"odd returned {odd} for a text")):
+        victim.log_probabilities(ROWS[:3])
 
 
 def test_a_transformers_pipeline(tmp_path: Path) -> None:
@@ -383,6 +425,7 @@ def test_the_rate_is_kept(service: str, monkeypatch: pytest.MonkeyPatch) -> None
         ({"request": {"text": "x"}}, "neither"),
         ({"answer": "result.scores", "request": {"text": "$text"}}, "has no 'scores'"),
         ({"rate": 0}, "above 0"),
+        ({"num_labels": 3}, "2 class names, and .* has 3 classes"),
     ],
 )
 def test_settings_of_a_service_that_cannot_be(service: str, options: dict[str, Any], message: str) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import itertools
+import re
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,6 +45,7 @@ from unshaken.victims import Vote, bare_encoder
 from unshaken.victims.bare_encoder import BareEncoder
 from unshaken.victims.calibrated import at_temperature
 from unshaken.victims.hugging_face import ModelVictim
+from unshaken.victims.object_digest import object_digest
 from unshaken.victims.reading import Reading
 from unshaken.wordings import Rows, TokenAssembler
 
@@ -72,6 +77,16 @@ def test_answers_are_the_models_own_in_the_order_given(victim: ModelVictim, batc
     answers = small.log_probabilities(texts)
     assert answers.dtype == np.float32
     np.testing.assert_allclose(answers, plain_answers(victim, texts), rtol=1e-6, atol=1e-7)
+
+
+def test_batches_are_padded_as_the_tokenizer_pads_them(victim: ModelVictim) -> None:
+    texts = [("a good film", "bad plot"), ("slow", "the film was slow and bad"), ("good", "bad")]
+    for order, inputs in victim.batches(victim.encode(texts)):
+        rows = [texts[number] for number in order.tolist()]
+        wanted = victim.tokenizer(*map(list, zip(*rows, strict=True)), padding=True, return_tensors="pt")
+        for name in ("input_ids", "token_type_ids"):
+            assert torch.equal(inputs[name], wanted[name])
+        assert torch.equal(inputs["attention_mask"].flatten().long(), wanted["attention_mask"].flatten())
 
 
 def test_pairs(victim: ModelVictim) -> None:
@@ -150,6 +165,77 @@ def test_scikit_learn_pipeline() -> None:
     )
     with pytest.raises(UnshakenError, match="predict_proba"):
         Victim.from_sklearn(LinearSVC())
+
+
+class Without:
+    """A step of a pipeline with a setting of its own."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def clean(self, text: str) -> str:
+        return text.replace(self.word, "")
+
+
+def repeated(times: int) -> Any:
+    return lambda text: text * times
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda text: text.lower(), lambda text: text.upper()),
+        (lambda text: text.replace("0", "o"), lambda text: text.replace("0", "a")),
+        (lambda text, word="a": text + word, lambda text, word="b": text + word),
+        (lambda text, *, word="a": text + word, lambda text, *, word="b": text + word),
+        (lambda text: [c.lower() for c in text], lambda text: [c.upper() for c in text]),
+        (repeated(2), repeated(3)),
+        (Without("a").clean, Without("b").clean),
+        (partial(re.sub, "a", ""), partial(re.sub, "b", "")),
+        (str.lower, str.upper),  # of a type written in C, which have no module
+        ("a".join, "b".join),
+    ],
+    ids=["names", "constants", "defaults", "keywords", "inner", "closure", "method", "partial", "builtin", "bound"],
+)
+def test_pipelines_whose_functions_differ_are_told_apart(one: Any, other: Any) -> None:
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    def print_of(function: Any) -> str:
+        pipeline = make_pipeline(CountVectorizer(preprocessor=function), LogisticRegression())
+        pipeline[-1].classes_ = np.array([0, 1])
+        return Victim.from_sklearn(pipeline).fingerprint
+
+    assert print_of(one) == print_of(one) != print_of(other)
+
+
+def test_functions_that_hold_themselves_or_what_nothing_can_be_said_of_have_a_digest() -> None:
+    lock = threading.Lock()
+
+    def calls_itself(text: str) -> str:
+        with lock:
+            return text and calls_itself(text[1:])
+
+    def holds_what_is_not_there_yet() -> Any:
+        found = lambda: later  # noqa: E731
+        digest = object_digest(found)
+        later = 1
+        return digest, object_digest(found)
+
+    assert object_digest(calls_itself) == object_digest(calls_itself)
+    assert len(set(holds_what_is_not_there_yet())) == 2
+
+
+def test_a_digest_is_that_of_what_an_object_holds() -> None:
+    """Each value by its kind and how it is written, with its length before it."""
+    written = ("'list'", "3", "'int'", "1", "'str'", "'a'", "'NoneType'", "None")
+    plain = b"".join(len(part).to_bytes(8, "big") + part.encode() for part in written)
+    assert object_digest([1, "a", None]) == hashlib.sha256(plain).digest()
+    for dtype in (object, str, bytes):
+        one, same, other = (np.array(["".join(word), "x"], dtype) for word in ("ab", ("a", "b"), "ba"))
+        assert object_digest(one) == object_digest(same) != object_digest(other)
+    assert object_digest(np.zeros((2, 3))) != object_digest(np.zeros((3, 2))) != object_digest(np.zeros((3, 2), "f4"))
 
 
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}

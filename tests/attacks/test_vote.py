@@ -14,7 +14,8 @@ from unshaken.attacks import ATTACKS, PWWS, Exhaustive, Genetic, HotFlip, HullAt
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
 from unshaken.substitutions import default_substitutions, segment
-from unshaken.victims import Vote
+from unshaken.victims import Averaged, Vote
+from unshaken.victims.calibrated import at_temperature
 
 
 @pytest.fixture
@@ -144,6 +145,21 @@ def test_a_report_names_the_vote_and_finds_no_randomness(tiny_victim: Victim) ->
     assert (verdicts["randomness"], verdicts["batch-dependence"], verdicts["vote"]) == ("clear", "clear", "raised")
 
 
+def test_a_report_names_the_vote_whatever_asks_it() -> None:
+    asked = vote(k=2)
+    for victim in (Averaged(asked, times=2), at_temperature(asked, 2.0), at_temperature(Averaged(asked, times=2), 2.0)):
+        report = evaluate(victim, labelled(asked), [PWWS(substitutions=WORD_LIST)])
+        assert report.evaluations[0].model.vote == asked.settings()
+        assert "vote" in {check.flag for check in report.flags}
+    assert evaluate(Averaged(bag_victim(), times=2), labelled(asked)).evaluations[0].model.vote is None
+
+
+def test_what_does_not_say_which_words_it_reads_is_evaluated(tiny_victim: Victim) -> None:
+    for victim in (Averaged(tiny_victim, times=2), at_temperature(vote(tiny_victim, k=2), 2.0)):
+        report = evaluate(victim, labelled(tiny_victim), [PWWS(substitutions=WORD_LIST)])
+        assert report.evaluations[0].attacks[0].truncated_swaps is None
+
+
 def test_settings() -> None:
     prints = {vote(**own).fingerprint for own in ({}, {"k": 4}, {"rate": 0.4}, {"seed": 1})}
     assert len(prints | {bag_victim().fingerprint}) == 5
@@ -153,6 +169,7 @@ def test_settings() -> None:
         "substitutions": WORD_LIST.described(),
     }
     assert Vote(bag_victim()).substitutions == default_substitutions()
+    assert (Vote(bag_victim()).k, Vote(bag_victim()).patterns.rate, Vote(bag_victim()).patterns.seed) == (8, 0.5, 0)
     for wrong in ({"k": 0}, {"rate": 0.0}, {"rate": 1.5}, {"seed": -1}):
         with pytest.raises(UnshakenError, match="Vote needs"):
             vote(**wrong)

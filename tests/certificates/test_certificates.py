@@ -30,6 +30,7 @@ from unshaken.certificates import (
 )
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.schema import decode
 from unshaken.substitutions import Dictionary, Typos, match_case, segment
 from unshaken.victims.base import Texts
 
@@ -120,6 +121,13 @@ def test_masks_are_drawn_evenly_over_both_texts_of_a_pair() -> None:
     assert len(counts) == 6  # C(4, 2)
     assert all(abs(count - 1000) < 5 * math.sqrt(1000) for count in counts.values())
     assert all(sum(text.count("#") for text in own) == 2 for own in counts)
+
+
+def test_a_text_of_one_word_stays_what_it_is() -> None:
+    """Its word is in every draw: the answer is proved where nothing is changed, and no further."""
+    assert RanMask().draw(("word",), 2, np.random.default_rng(0), "[MASK]") == [("word",)] * 2
+    assert RanMask().radius(("word",), 0.9) == 0
+    assert RanMask().radius(("word",), 0.5) == -1
 
 
 def test_a_text_without_words_has_nothing_to_hide() -> None:
@@ -489,6 +497,34 @@ def test_settings_are_told_and_the_least_ones_are_taken() -> None:
     }
     assert find_certificate(least) is least
     assert find_certificate("deletion:rate=0.8") == Deletion(rate=0.8)
+
+
+def test_what_is_not_said_is_as_the_papers_have_it_and_as_files_tell() -> None:
+    usual = {"samples": 1000, "guesses": 100, "alpha": 0.001, "seed": 0}
+    assert RanMask().settings() == {"name": "ranmask", **usual, "keep": 0.1, "mask": None}
+    assert Deletion().settings() == {"name": "deletion", **usual, "rate": 0.9}
+    assert Safer(substitutions=CHAIN).neighbourhood == 100
+    written = {"example_id": "0", "label": 1, "prediction": 1, "share": 0.9, "radius": 1_000_000_000}
+    row = decode(CertifiedText, written, "a file")  # as its schema says: all words may be changed
+    assert row.holds(ALL_WORDS)
+    assert not CertifiedText(**{**written, "radius": 999}).holds(ALL_WORDS)
+
+
+def test_what_was_asked_of_a_certificate_makes_it_no_other() -> None:
+    asked, fresh = Safer(substitutions=CHAIN), Safer(substitutions=CHAIN)
+    asked.forms("good")
+    assert asked == fresh
+    assert repr(asked) == repr(fresh)
+
+
+def test_a_bar_is_shown_where_it_is_asked_for_and_is_gone_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+    certificate, examples = Deletion(samples=5, guesses=5), [Example(id="0", texts=("a good film",), label=1)]
+    certificate(bag_victim(), examples)
+    assert capsys.readouterr().out == ""
+    certificate(bag_victim(), examples, progress=True)
+    shown = capsys.readouterr().out
+    assert shown
+    assert "deletion" not in shown.split("\x1b[2K")[-1]
 
 
 def test_the_command_line_certifies(unshaken, tiny, tmp_path, write_rows) -> None:

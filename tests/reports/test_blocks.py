@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -20,6 +21,7 @@ from unshaken.evaluation.forecast import _drawn_on, drawn
 from unshaken.examples import Example, Examples
 from unshaken.files import read_json, write_json
 from unshaken.tasks import load_blocks, load_examples
+from unshaken.victims import Victim
 
 ATTACKS = [PWWS(substitutions=WORD_LIST), Random(substitutions=WORD_LIST, samples=5)]
 
@@ -66,6 +68,7 @@ def test_blocks_add_up_to_one_evaluation(file: Path, tmp_path: Path) -> None:
     }
     assert counted(tally) == expected
     assert (tally.rows, tally.blocks) == (50, 3)
+    assert {item.flag: item.blocks for item in tally.raised}["few-seeds"] == 3  # which every block raises
     lines = {line.condition: line for line in tally.lines}
     pwws = whole.run("pwws").counts
     assert 0 < pwws.attacked < 50
@@ -191,6 +194,48 @@ def test_a_forecast_measures_rows_once_and_leaves_nothing(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
     begun = [text for text in asked if text.startswith("a good film")]
     assert len(set(begun)) == found.measured_rows
+
+
+def test_a_forecast_is_what_a_run_takes_where_every_text_takes_as_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A second a text by the clock of the wall, and a quarter of one by that of the processor."""
+    answer, asked = bag_victim().function, [0]
+
+    def counting(texts: list[str]) -> object:
+        asked[0] += len(texts)
+        return answer(texts)
+
+    def some(count: int) -> Examples:
+        return Examples(rows=tuple(Example(id=str(n), texts=(f"a good film {n}",), label=1) for n in range(count)))
+
+    victim = Victim.from_callable(counting, 2, name="counting")
+    evaluate(victim, some(100))
+    beside = asked[0] - 100  # what probes ask, of any set of so many
+    clock = SimpleNamespace(perf_counter=lambda: 100 + asked[0], process_time=lambda: 7 + asked[0] / 4)
+    monkeypatch.setitem(forecast.__globals__, "time", clock)
+    evaluate(victim, some(64), out=tmp_path)
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    for blocks in (1, 3):
+        found = forecast([victim], some(512), [], rows=10_000, blocks=blocks)
+        assert found.seconds == pytest.approx(10_000 + blocks * beside)
+        assert found.processor_seconds == pytest.approx(found.seconds / 4)
+        assert found.measured_rows == 32 + 32 + 64  # the first to warm up; the last takes long enough
+        assert (found.measured_seconds, found.measured_processor_seconds) == (128 + 3 * beside, 32 + 3 * beside / 4)
+        assert found.bytes == pytest.approx(10_000 * size / 64, rel=0.02)
+        assert "and 3 MB of files, measured on 128 rows" in str(replace(found, bytes=2_600_000))
+    assert forecast([victim], some(1), [], rows=10).measured_rows == 1 + 1  # the same again, as the first warms up
+    assert forecast([victim], some(3), [], rows=10).measured_rows == 1 + 1
+    clock.perf_counter = lambda: asked[0] / ((48 + beside) / 10)  # 32 rows are too quick, and 64 are not
+    assert forecast([victim], some(512), [], rows=10_000).measured_rows == 32 + 32 + 64
+    clock.perf_counter = lambda: asked[0] / 100  # too quick for the clock: more rows, as long as there are any
+    found = forecast([victim], some(512), [], rows=10_000)
+    assert found.measured_rows == 32 + 32 + 64 + 128 + 256
+    assert found.seconds == pytest.approx((10_000 + beside) / 100)
+    asked[0], slow = 0, 2 * (32 + beside)  # what is asked in the first two measurements
+    clock.perf_counter = lambda: min(asked[0], slow) + max(0, asked[0] - slow) / 100
+    found = forecast([victim], some(512), [], rows=10_000)
+    assert found.seconds == pytest.approx((10_000 + beside) / 100)  # by the last three, which are the largest
 
 
 def test_a_forecast_counts_calibrated_twins_of_a_model_that_is_always_right() -> None:

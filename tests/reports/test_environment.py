@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from pathlib import Path
 
@@ -29,13 +30,16 @@ def git(folder: Path, *words: str) -> str:
 
 
 def test_every_result_names_version_and_source() -> None:
+    code.cache_clear()
     found = environment()["code"]
+    assert found == code(Path(unshaken.__file__).parent)
     assert found["version"] == unshaken.__version__
     assert len(found["digest"]) == 16
 
 
 def test_the_digest_is_that_of_the_source_and_its_names(package: Path) -> None:
     first = code(package)["digest"]
+    assert first == hashlib.sha256(b"__init__.py\0one = 1\n\0").hexdigest()[:16]
     (package / "two.py").write_text("two = 2\n")
     code.cache_clear()
     second = code(package)["digest"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from unshaken.attacks import (
     Exhaustive,
     Genetic,
     Greedy,
+    HardLabel,
     HullAttack,
     Random,
     SearchAttack,
@@ -25,7 +27,7 @@ from unshaken.attacks import (
 )
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.probes import HALF_ROUNDING, ROUNDING, truncated_swaps, visible_words
+from unshaken.evaluation.probes import HALF_ROUNDING, ROUNDING, probe, truncated_swaps, variants, visible_words
 from unshaken.examples import Example, Examples
 from unshaken.processes import Shard
 from unshaken.readers import KnownWords
@@ -79,6 +81,12 @@ def test_numbers_are_those_of_the_victim_and_the_attack() -> None:
     assert result.data.fingerprint == data.fingerprint
     assert result.attacks[0].settings["substitutions"]["fingerprint"] == SETS.fingerprint
     assert torch.__version__.startswith(result.environment["libraries"]["torch"].split("+")[0])
+
+
+def test_no_part_of_an_evaluation_takes_longer_than_all_of_it(tmp_path: Path) -> None:
+    begin = time.perf_counter()
+    (found,) = evaluate(keyword_victim(), keyword_examples(), [PWWS(substitutions=SETS)], out=tmp_path).evaluations
+    assert 0 < found.seconds + sum(run.seconds for run in found.attacks) <= time.perf_counter() - begin
 
 
 def test_several_models_and_sets_stand_side_by_side() -> None:
@@ -203,6 +211,23 @@ def test_swapped_class_names_are_refused() -> None:
         evaluate(Victim.from_model(model, tokenizer(), name="swapped"), examples([0, 1, 0]))
 
 
+def test_models_that_nothing_tells_apart_are_refused() -> None:
+    """Both are called <lambda>, which is all that is known of a function: one would go by the results of the other."""
+    one, other = (lambda texts, own=own: [own] * len(texts) for own in ([0.2, 0.8], [0.8, 0.2]))
+    for models in ([one, other], {"plain": one, "hardened": other}, [keyword_victim(), keyword_victim()]):
+        with pytest.raises(UnshakenError, match="one model, as far as can be told"):
+            evaluate(models, keyword_examples())
+    named = {key: Victim.from_callable(own, 2, name=key) for key, own in (("plain", one), ("hardened", other))}
+    report = evaluate(named, keyword_examples())
+    assert [(item.model.name, item.clean.hits) for item in report.evaluations] == [("plain", 3), ("hardened", 2)]
+
+
+def test_several_processes_need_a_folder_to_meet_in() -> None:
+    for rank in range(2):
+        with pytest.raises(UnshakenError, match="2 processes meet in files"):
+            evaluate(keyword_victim(), keyword_examples(), shard=Shard(rank=rank, count=2))
+
+
 # ---------------------------------------------------------------------------------- flags from real victims
 
 
@@ -252,6 +277,29 @@ def test_a_model_that_reads_padding_is_found() -> None:
     assert "batch-dependence" in raised(evaluate(unmasked, examples([0, 1] * 6)))
 
 
+class Remembering(Victim):
+    """Gives what it answered before where it is asked for that again; otherwise a text alone gets another answer."""
+
+    name, num_labels, fingerprint = "remembering", 2, "remembering"
+
+    def __init__(self, alone: float) -> None:
+        self.alone, self.known = alone, dict[Any, float]()
+
+    def _predict(self, texts: Any) -> np.ndarray:
+        return self.ask_again(texts, 0)
+
+    def ask_again(self, texts: Any, number: int) -> np.ndarray:
+        positive = [self.known.setdefault((row, number), 0.6 if len(texts) > 1 else self.alone) for row in texts]
+        return np.log([[1 - share, share] for share in positive])
+
+
+def test_a_model_that_remembers_its_answers_is_asked_anew_about_each_text_alone() -> None:
+    for alone in (0.6, 0.9):
+        found = probe(Remembering(alone), keyword_examples(), 0)
+        assert found.repeat_difference == pytest.approx(0, abs=1e-6)
+        assert found.batch_difference == pytest.approx(alone - 0.6, abs=1e-6)
+
+
 def disguised_examples() -> Examples:
     """Texts of unlike lengths whose words only a reader knows."""
     texts = [f"{text} {'truly ' * (number % 5)}g00d" for number, text in enumerate(small_texts(12))]
@@ -273,6 +321,28 @@ def test_a_reader_makes_no_answer_depend_on_its_batch() -> None:
     assert "batch-dependence" not in raised(evaluate(victim, data))
     victim.model.__class__ = Unmasked
     assert "batch-dependence" in raised(evaluate(reading_victim(victim.model), data))
+
+
+@pytest.mark.parametrize(
+    ("texts", "max_length", "share"),
+    [
+        ([("good zzz film",)], 32, 1 / 3),
+        ([("good zzz film",), ("qqq",)], 32, 2 / 4),
+        ([("good film plot zzz qqq",)], 5, 0),  # three of its words are read, and two signs of the tokenizer
+        ([("good film plot zzz qqq",)], 6, 1 / 4),
+        ([("good film", "zzz plot")], 32, 1 / 4),
+        ([("good film zzz", "the plot zzz")], 7, 0),  # two words of each, and three signs
+        ([("",)], 32, None),
+    ],
+)
+def test_unknown_words_are_counted_among_those_that_are_read(
+    texts: list[tuple[str, ...]], max_length: int, share: float | None
+) -> None:
+    columns = ("first", "second")[: len(texts[0])]
+    rows = tuple(Example(id=str(number), texts=row, label=0) for number, row in enumerate(texts))
+    victim = Victim.from_model(tiny_model(), tokenizer(), max_length=max_length)
+    found = probe(victim, Examples(rows=rows, columns=columns, name="made"), 0)
+    assert found.unknown_words == (None if share is None else pytest.approx(share))
 
 
 def test_words_that_a_reader_mends_are_not_unknown() -> None:
@@ -374,6 +444,23 @@ def test_saturated_scores_are_found_by_a_recheck() -> None:
     assert "miscalibration" not in raised(evaluate(victim, data, [replace(blind, scoring="margin")], recheck=10))
 
 
+def test_a_recheck_counts_what_holds_under_other_scores() -> None:
+    """Of a model whose scores move evenly, every scoring breaks the same; what it gets wrong holds under none."""
+    data = keyword_examples()
+    for scoring, variants_asked in (("margin", 2), ("probability", 3)):
+        attack = PWWS(substitutions=SETS, scoring=scoring)
+        (found,) = evaluate(keyword_victim(), data, [attack], recheck=len(data)).evaluations
+        held = sum(row.outcome == "failure" for row in found.attacks[0].results)
+        assert 0 < held != len(data) - held
+        assert [(item.total, item.held, item.held_by_variant) for item in found.attacks[0].rechecks] == [
+            (len(data), held, held)
+        ] * variants_asked
+        assert variants(attack) == variants_asked
+    (found,) = evaluate(keyword_victim(), data, [HardLabel(substitutions=SETS)], recheck=len(data)).evaluations
+    assert found.attacks[0].rechecks == ()  # decisions have no scores
+    assert variants(HardLabel(substitutions=SETS)) == 0
+
+
 def test_swaps_behind_the_truncation_are_counted() -> None:
     victim = Victim.from_model(tiny_model(), tokenizer(), name="short", max_length=8)
     data = examples([0], ["the film was very truly a good plot the film was very good"])
@@ -386,6 +473,15 @@ def test_swaps_behind_the_truncation_are_counted() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- what is left
+
+
+def test_texts_longer_than_the_model_reads_are_truncated_however_long_the_tokenizer_takes_them() -> None:
+    model, own = tiny_model(), tokenizer()
+    data = examples([0, 1], ["a good film", "a good film the plot"])
+    for longest in (5, 6, 512):  # of the tokenizer; two tokens of three or five words are its signs
+        own.model_max_length = longest
+        victim = Victim.from_model(model, own, name="short", max_length=5)
+        assert [row.truncated for row in evaluate(victim, data).evaluations[0].predictions] == [False, True]
 
 
 def weak_and_strong() -> tuple[Victim, Examples, list[SearchAttack]]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from report_parts import TRAINED_ON, made_evaluation, run
 
-from unshaken.evaluation.results import Evaluation, Recheck
+from unshaken.evaluation.check import Check
+from unshaken.evaluation.results import AttackRun, Evaluation, Recheck
 from unshaken.reports import FLAGS, Report
 from unshaken.substitutions import All, Dictionary, Homoglyphs, Substitutions, Typos, Unmended, WordNet
 
@@ -306,3 +307,138 @@ def test_a_transfer_that_breaks_as_many_as_the_direct_attack_does_not_beat_it() 
     for transfer, verdict in (("ooxxxooooo", "clear"), ("ooxxxxoooo", "raised")):
         checks = Report(evaluations=(made_evaluation(run("xxxooooooo"), run(transfer, "transfer")),)).checks
         assert [check.verdict for check in checks if check.flag == "transfer-beats-direct"] == [verdict]
+
+
+def transfer_check(*runs: AttackRun) -> Check:
+    report = Report(evaluations=(made_evaluation(*runs),))
+    (found,) = (check for check in report.checks if check.flag == "transfer-beats-direct")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("direct", "transfer", "verdict", "leaves"),
+    [
+        # The source of the transfer got four wrong. Of the other six it broke one, and the direct attack none.
+        ("xxxxoooooo", "!!!!xooooo", "raised", (83.3, 100.0)),
+        # Seven stand the direct attack and five the transfer, which tried fewer: of these it broke one, as the other.
+        ("xoooxxoooo", "!!!!xooooo", "clear", (83.3, 66.7)),
+        # Exhaustive search passed over five: five stand it, and eight the transfer. Of those that both tried it broke
+        # two, and exhaustive search none.
+        ("ooooo!!!!!", "xxoooooooo", "raised", (60.0, 100.0)),
+    ],
+)
+def test_a_transfer_is_compared_on_what_both_attacks_were_tried_on(
+    direct: str, transfer: str, verdict: str, leaves: tuple[float, float]
+) -> None:
+    name = "exhaustive" if "!" in direct else "pwws"
+    found = transfer_check(run(direct, name), run(transfer, "transfer"))
+    assert found.verdict == verdict
+    assert found.evidence.startswith(f"accuracy {leaves[0]} ")
+    assert f", {leaves[1]} " in found.evidence
+
+
+def test_the_best_transfer_is_compared_with_the_best_direct_attack() -> None:
+    weak, strong = run("xooooooooo"), run("xxxxoooooo", "genetic")
+    for transfers, verdict in ((("xxoooooooo", "xxxooooooo"), "clear"), (("xxxxxooooo", "xxoooooooo"), "raised")):
+        runs = [run(outcomes, "transfer", seed=number) for number, outcomes in enumerate(transfers)]
+        assert transfer_check(weak, strong, *runs).verdict == verdict
+        assert transfer_check(*reversed(runs), strong, weak).verdict == verdict
+
+
+def test_a_transfer_with_nothing_to_compare_is_unknown() -> None:
+    assert transfer_check(run("xxxxxooooo"), run("!!!!!!!!!!", "transfer")).verdict == "unknown"
+
+
+def test_a_transfer_on_what_is_left_does_not_hide_one_that_beat_the_direct_attack() -> None:
+    left = replace(run("oooo", "transfer", seed=1), left=True)
+    left = replace(left, results=run("xxxxxxoooo").results[6:])
+    for broke, verdict in (("xxxxxxoooo", "raised"), ("xxoooooooo", "clear")):
+        assert transfer_check(run("xxxooooooo"), run(broke, "transfer"), left).verdict == verdict
+
+
+def test_one_example_that_direct_attacks_had_left_is_enough() -> None:
+    left = replace(run("x", "transfer"), left=True, results=run("xxxxxxxoox").results[7:])
+    found = transfer_check(run("xxxxxxxooo"), left)
+    assert (found.verdict, found.evidence[:29]) == ("raised", "transfers broke 1 of 3 exampl")
+
+
+def test_a_transfer_before_any_direct_attack_was_tried_on_nothing_that_one_had_left() -> None:
+    first = replace(run("xxoooooooo", "transfer"), left=True)
+    then = replace(run("oooooooo"), left=True, results=run("xxoooooooo").results[2:])
+    assert transfer_check(first, then).verdict == "unknown"
+    third = replace(run("o", "transfer", seed=1), left=True, results=run("xxoooooooo").results[2:])
+    assert transfer_check(first, then, third).verdict == "clear"
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked", "verdict", "half", "full"),
+    [
+        (90, (40, 10), "clear", 80.0, 80.0),  # broken after so many questions; all others ended at the budget
+        (90, (46, 10), "raised", 90.0, 80.0),
+        (90, (45, 10), "clear", 80.0, 80.0),
+        (90, (90, 10), "raised", 90.0, 80.0),
+        (1, (), "clear", 100.0, 100.0),
+    ],
+)
+def test_the_second_half_of_a_budget_is_what_counts(
+    budget: int, asked: tuple[int, ...], verdict: str, half: float, full: float
+) -> None:
+    stopped = run("x" * len(asked) + "o" * (10 - len(asked)), query_budget=budget)
+    spent = (*asked, *[budget] * (10 - len(asked)))
+    results = tuple(replace(row, queries=own) for row, own in zip(stopped.results, spent, strict=True))
+    report = Report(evaluations=(made_evaluation(replace(stopped, results=results)),))
+    (found,) = (check for check in report.checks if check.flag == "more-budget-helps")
+    assert (found.verdict, found.evidence) == (
+        verdict,
+        f"{10 - len(asked)} examples ended at the budget of {budget} queries; "
+        f"accuracy {half} at half the budget, {full} at all of it",
+    )
+
+
+def test_the_largest_search_is_compared_with_the_next() -> None:
+    outcomes = {10: "xooooooooo", 20: "xxxxxooooo", 40: "xxxxxooooo"}
+    for sizes in ((10, 20, 40), (40, 20, 10)):
+        runs = [run(outcomes[size], "genetic", population=size) for size in sizes]
+        checks = Report(evaluations=(made_evaluation(*runs),)).checks
+        found = {check.subject: check for check in checks if check.flag == "more-budget-helps"}
+        largest = found["model-0 on made, genetic (population=40)"]
+        assert (largest.verdict, largest.evidence[:20]) == ("clear", "5 examples broken, 5")
+        assert "raised" not in {check.verdict for check in found.values()}
+
+
+@pytest.mark.parametrize(
+    ("total", "more", "verdict"), [(10, 1, "clear"), (10, 2, "raised"), (200, 3, "clear"), (200, 4, "raised")]
+)
+def test_two_examples_more_and_a_fiftieth_of_them_are_no_accident_of_ties(total: int, more: int, verdict: str) -> None:
+    again = Recheck(variant="temperature 10", total=total, held=8, held_by_variant=8 - more)
+    evaluation = change_first_run(clean(), rechecks=(again,))
+    verdicts = [check.verdict for check in Report(evaluations=(evaluation,)).checks if check.flag == "miscalibration"]
+    assert verdict in verdicts
+    assert ("raised" in verdicts) == (verdict == "raised")
+
+
+def test_shares_are_told_in_per_cent() -> None:
+    evaluation = replace(clean(), probes=replace(clean().probes, unknown_words=0.375))
+    told = {check.flag: check.evidence for check in Report(evaluations=(evaluation,)).checks}
+    assert told["unknown-words"] == "37.5% of the tokens are unknown"
+    alike = replace(
+        evaluation, predictions=tuple(replace(row, label=0, prediction=0) for row in evaluation.predictions)
+    )
+    flags = {check.flag for check in Report(evaluations=(replace(alike, attacks=()),)).flags}
+    assert "below-majority" not in flags  # right about all: nobody does better
+    assert told["below-majority"] == "accuracy 100.0 [72.2, 100.0] against 50.0 for the most frequent label"
+
+
+def test_a_set_that_training_used_is_told_by_the_start_of_its_fingerprint() -> None:
+    checks = Report(evaluations=(seen_substitutions(clean()),)).checks
+    (same,) = (check for check in checks if check.flag == "same-substitutions")
+    assert same.evidence == "every attack used a set that training used (aaaaaaaa)"
+
+
+def test_one_swap_behind_the_truncation_and_one_unconfirmed_text_are_enough() -> None:
+    made = run("xxoooooooo")
+    doubted = replace(made.results[4], error="not confirmed")
+    made = replace(made, truncated_swaps=(1, 2), results=(*made.results[:4], doubted, *made.results[5:]))
+    found = {check.flag: check for check in Report(evaluations=(made_evaluation(made),)).flags}
+    assert found["truncated-substitutions"].evidence == "1 of 2 swaps lie behind the truncation"
+    assert found["unconfirmed"].evidence == "1 of 3 successes of the search were not confirmed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from unshaken.attacks import PWWS, Beam, Genetic, Greedy
 from unshaken.certificates import Deletion, RanMask
 from unshaken.cli.options import require_models
+from unshaken.display import duration
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
 from unshaken.evaluation.outlook import certificates_outlook, outlook
@@ -58,6 +60,56 @@ def promised(attacks: Sequence[Any], victims: Sequence[Victim] | None = None, **
 def test_a_search_that_finds_nothing_asks_no_more_than_was_said(attack: Any) -> None:
     asked = sum(row.queries for row in attack(stubborn(), rows(*TEXTS)))
     assert asked / 1.1 <= promised([attack]) <= 4 * asked  # Genetic draws its words, some with more swaps than others
+
+
+EVEN = Dictionary(entries={"good": ["fine", "great"], "film": ["movie", "show"], "plot": ["story", "tale"]})
+
+
+@pytest.mark.parametrize(
+    ("attack", "questions"),
+    [
+        (PWWS(substitutions=EVEN), 1 + 3 * (2 + 2)),
+        (Genetic(substitutions=EVEN, population=4, generations=3), 1 + (4 + 3 * (4 - 1)) * (2 + 1)),
+    ],
+    ids=["pwws", "genetic"],
+)
+def test_where_words_have_as_many_substitutes_the_number_is_exact(attack: Any, questions: int) -> None:
+    """As docs/how-to/scaling.md has it: n words, k candidates each, a population P and G generations."""
+    data = rows("good film plot", "a good film and the plot")
+    assert [row.queries for row in attack(stubborn(), data)] == [questions] * 2
+    assert f"at most about {2 * questions} questions" in outlook([stubborn()], data, [attack])
+
+
+def test_a_beam_asks_for_all_swaps_of_the_words_that_are_left_at_each_word() -> None:
+    data, beam = rows("good film plot"), Beam(substitutions=EVEN, width=4)
+    most = 1 + 4 * (3 * 2 + 2 * 2 + 1 * 2)
+    assert f"at most about {most} questions" in outlook([stubborn()], data, [beam])
+    (row,) = beam(stubborn(), data)
+    assert row.queries <= most
+
+
+def test_seconds_are_those_of_each_model_and_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One model takes a second a text and the other three."""
+    clock = [5.0]
+
+    def slow(seconds: float) -> Victim:
+        def answers(texts: Sequence[Any]) -> np.ndarray:
+            clock[0] += seconds * len(texts)
+            return np.tile([0.9, 0.1], (len(texts), 1))
+
+        return Victim.from_callable(answers, 2, name=f"slow-{seconds}")
+
+    for function in (outlook, certificates_outlook):
+        monkeypatch.setitem(function.__globals__, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    data, attack = rows("good film plot", "plot"), PWWS(substitutions=EVEN)
+    each = 13 + 5
+    one, two = outlook([slow(1)], data, [attack]), outlook([slow(1), slow(3)], data, [attack])
+    assert f"at most about {each} questions, {duration(each)} at 1 per second; " in one
+    assert f"2 models: at most about {2 * each} questions, {duration(each + 3 * each)} at 0 per second; " in two
+    assert "1 models" not in one
+    proof = certificates_outlook(slow(0.5), data, [RanMask(samples=30, guesses=5)])
+    assert f"at most 70 questions, {duration(35)} at 2 per second; " in proof
+    assert "at 2,000,000,000 per second" in outlook([slow(0)], data, [attack])  # as fast as the clock can tell
 
 
 def test_a_text_that_a_model_cannot_answer_ends_nothing_before_the_run() -> None:

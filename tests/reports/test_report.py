@@ -15,7 +15,7 @@ from rich.console import Console
 
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import Evaluation
-from unshaken.evaluation.statistics import holm, over_seeds_and_examples
+from unshaken.evaluation.statistics import holm, over_seeds_and_examples, wilson
 from unshaken.proportion import Proportion
 from unshaken.reports import SCHEMA_VERSION, Report, merge
 from unshaken.reports.headline import headline
@@ -305,9 +305,114 @@ def test_seeds_that_differ_are_compared_one_by_one() -> None:
     assert [(item.model, item.seeds) for item in found] == [("hard-0", 1)] * 2 + [("hard-1", 1)] * 2
 
 
+def test_seeds_of_one_method_alone_are_compared_with_the_first() -> None:
+    found = Report(evaluations=tuple(seeds_of("plain", ["xxxxo", "oxxxo", "ooxxo"], total=5))).comparisons
+    assert [(item.reference, item.model) for item in found if item.condition == "pwws"] == [
+        ("plain-0", "plain-1"),
+        ("plain-0", "plain-2"),
+    ]
+
+
+def test_two_examples_that_both_answered_are_enough_to_compare_and_one_is_not() -> None:
+    for words, total in ((("oo!!", "xo!o"), 2), (("o!!!", "xo!o"), None), (("ooo!", "xooo"), 3)):
+        models = [made_evaluation(run(word), model=name, total=4) for word, name in zip(words, "ab", strict=True)]
+        assert {item.condition: item.total for item in Report(evaluations=tuple(models)).comparisons}.get(
+            "pwws"
+        ) == total
+        seeds = [item for word, name in zip(words, "ab", strict=True) for item in seeds_of(name, [word] * 2, total=4)]
+        assert {item.condition: item.total for item in Report(evaluations=tuple(seeds)).comparisons}.get(
+            "pwws"
+        ) == total
+
+
+def changed_run(evaluation: Evaluation, **settings: Any) -> Evaluation:
+    (only,) = evaluation.attacks
+    return replace(evaluation, attacks=(replace(only, settings={**only.settings, **settings}),))
+
+
+def test_seeds_are_compared_under_equal_attacks_alone() -> None:
+    """Each pair of seeds met one attack, but not the same one: no mean of two budgets is an accuracy under either."""
+    plain, hard = seeds_of("plain", ["xxxxo", "oxxxo"], total=5), seeds_of("hard", ["xooxo", "ooxoo"], total=5)
+    for larger in (0, 1):
+        both = [
+            [changed_run(item, query_budget=1000) if item.model.training.seed == larger else item for item in method]
+            for method in (plain, hard)
+        ]
+        found = Report(evaluations=(*both[0], *both[1]))
+        assert {item.condition for item in found.comparisons} == {"clean"}
+        assert {item.condition for item in found.spreads} == {"clean"}
+
+
+def test_a_first_seed_that_no_other_method_has_still_says_what_is_compared() -> None:
+    plain = seeds_of("plain", ["xxxxo", "oxxxo", "oxxox"], total=5)
+    hard = seeds_of("hard", ["ooooo", "xooxo", "ooxoo"], total=5)[1:]
+    for first, conditions in ((plain[0], {"clean", "pwws"}), (changed_run(plain[0], query_budget=9), {"clean"})):
+        found = Report(evaluations=(first, *plain[1:], *hard)).comparisons
+        assert {item.condition for item in found} == conditions
+        assert {item.seeds for item in found} == {2}
+    more = [replace(item, attacks=(*item.attacks, run("xxxxx", "genetic"))) for item in (*plain[1:], *hard)]
+    found = Report(evaluations=(plain[0], *more)).comparisons
+    assert {item.condition for item in found} == {"clean", "pwws"}
+
+
+def test_an_attack_that_only_one_seed_met_is_not_compared() -> None:
+    plain, hard = seeds_of("plain", ["xxxxo", "oxxxo"], total=5), seeds_of("hard", ["xooxo", "ooxoo"], total=5)
+    for number in range(4):
+        runs = [*plain, *hard]
+        runs[number] = replace(runs[number], attacks=(*runs[number].attacks, run("xxxxx", "genetic")))
+        assert {item.condition for item in Report(evaluations=tuple(runs)).comparisons} == {"clean", "pwws"}
+
+
+def test_a_seed_of_which_one_example_is_known_counts_and_one_without_any_does_not() -> None:
+    found = Report(evaluations=tuple(seeds_of("plain", ["o!!!!", "x!!!!", "!!!!!"], total=5))).spreads
+    assert {item.condition: item.accuracy.values for item in found}["pwws"] == (1.0, 0.0)
+
+
 def test_a_mean_that_never_varies_still_has_an_interval() -> None:
     found = Report(evaluations=tuple(seeds_of("plain", ["oooooooooo"] * 3))).spreads
     assert (found[1].interval.low, found[1].interval.high) == pytest.approx((0.7225, 1.0), abs=1e-4)
+
+
+def test_a_report_is_told_in_a_line_and_in_a_table() -> None:
+    made = [made_evaluation(run("xxoooooooo"), seed=seed, wrong=(9,) * (seed == 0)) for seed in range(6)]
+    for count, told in ((6, "; and 2 more; "), (5, "; and 1 more; "), (4, "clean 100.0%, pwws 80.0%; 0 flags)")):
+        shown = repr(Report(evaluations=tuple(made[:count])))
+        assert shown.startswith("Report(model-0 on made: clean 90.0%, pwws 70.0%; model-1 on made: clean 100.0%, ")
+        assert ("model-3" in shown, "model-4" in shown) == (True, False)
+        assert told in shown
+        assert ("more" in shown) == (count > 4)
+    table = Report(evaluations=tuple(made[:1])).to_pandas()
+    wanted = wilson(7, 10)
+    row = table[table["condition"] == "pwws"].iloc[0]
+    assert [row[key] for key in ("accuracy", "low", "high", "n")] == [0.7, wanted.low, wanted.high, 10]
+
+
+def test_the_answers_to_a_static_adversarial_set_are_not_called_clean() -> None:
+    plain = made_evaluation(run("xxoooooooo"))
+    static = replace(plain, predictions=tuple(replace(row, original=row.texts) for row in plain.predictions))
+    assert [plain.title(name) for name in ("clean", "pwws", "worst case")] == ["clean", "pwws", "worst case"]
+    assert [static.title(name) for name in ("clean", "pwws")] == ["all levels", "pwws"]
+
+
+def test_a_recipe_is_the_same_in_whatever_order_its_settings_are_written() -> None:
+    record = made_evaluation().model.training
+    defence = {"name": "swap", "rate": 0.5, "substitutions": {"name": "wordnet", "fingerprint": "a"}}
+    one, other, another = (
+        replace(record, details={"defence": settings}).recipe
+        for settings in (defence, dict(reversed(defence.items())), {**defence, "rate": 0.4})
+    )
+    assert one == other != another
+
+
+def test_runs_that_nothing_tells_apart_are_numbered() -> None:
+    same, other = run("xo"), run("xo", "genetic")
+    assert made_evaluation(same, other, same, same).attack_names == ("pwws #1", "genetic", "pwws #2", "pwws #3")
+    assert made_evaluation(same, other).attack_names == ("pwws", "genetic")
+
+
+def test_a_label_without_a_name_is_its_number() -> None:
+    data = made_evaluation().data
+    assert [data.label_name(label) for label in (None, -1, 0, 1, 2)] == ["none", "-1", "negative", "positive", "2"]
 
 
 def test_models_are_renamed_by_fingerprint(report: Report) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from math import sqrt
+from math import isnan, sqrt
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from unshaken.evaluation.statistics import (
     paired_bootstrap,
     wilson,
 )
+from unshaken.proportion import Proportion
 
 
 @settings(deadline=None)
@@ -116,6 +117,14 @@ def test_the_p_value_of_the_paired_bootstrap_is_its_definition():
     assert found.p_value == pytest.approx(0.5, abs=0.03)
 
 
+def test_what_is_not_said_of_a_bootstrap_is_ten_thousand_less_one_resamples_by_seed_0():
+    values = np.random.default_rng(2).normal(0.1, 1.0, 50)
+    assert bootstrap([values]) == bootstrap([values], seed=0, resamples=9_999, confidence=0.95)
+    paired = paired_bootstrap(values, np.zeros(50))
+    assert paired == paired_bootstrap(values, np.zeros(50), seed=0, resamples=9_999, confidence=0.95)
+    assert paired_bootstrap([1.0, 2.0], [0.0, 0.0]).p_value == 2 / 10_000
+
+
 def test_paired_bootstrap_of_equal_systems_is_sure_of_nothing():
     same = [1.0, 0.0, 1.0, 1.0]
     found = paired_bootstrap(same, same, resamples=99)
@@ -202,6 +211,19 @@ def test_an_interval_is_shown_in_per_cent_and_within_shares():
     assert str(beyond) == "50.0 [0.0, 100.0]"
 
 
+def test_a_proportion_is_shown_with_its_wilson_interval():
+    low, high = stats.binomtest(58, 148).proportion_ci(method="wilson")
+    share = Proportion(hits=58, total=148)  # IM-BERT on AdvGLUE SST-2
+    assert str(share) == f"{5800 / 148:.1f} [{100 * low:.1f}, {100 * high:.1f}]" == "39.2 [31.7, 47.2]"
+    assert share.interval == pytest.approx((low, high), abs=1e-9)
+
+
+def test_a_share_of_nothing_is_no_number():
+    nothing = Proportion(hits=0, total=0)
+    assert str(nothing) == "none"
+    assert all(map(isnan, (nothing.value, *nothing.interval)))
+
+
 def test_examples_that_agree_leave_the_t_interval_over_seeds():
     values = [0.5, 0.6, 0.8]
     found = over_seeds_and_examples([np.tile(values, (40, 1)).T])
@@ -259,12 +281,20 @@ def test_holm_is_statsmodels(values):
     [
         (lambda: wilson(3, 2), "3 successes of 2"),
         (lambda: wilson(0, 0), "0 successes of 0"),
+        (lambda: wilson(-1, 2), "-1 successes of 2"),
         (lambda: wilson(1, 2, 95), "confidence 95"),
+        (lambda: wilson(1, 2, 1.0), r"confidence 1\.0"),
+        (lambda: wilson(1, 2, 0.0), r"confidence 0\.0"),
         (lambda: mcnemar([True], [True, False]), "1 results of A and 2 of B"),
         (lambda: paired_bootstrap([1.0], [1.0, 2.0]), "1 values of A and 2 of B"),
         (lambda: bootstrap([[1.0]]), "samples of 1 examples"),
         (lambda: bootstrap([[1.0, 2.0], [1.0, 2.0]]), "no statistic"),
         (lambda: aggregate([]), "no values"),
+        (lambda: over_seeds_and_examples([]), "the same seeds"),
+        (lambda: over_seeds_and_examples([[[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]]), "the same seeds"),
+        (lambda: over_seeds_and_examples([[[np.nan, np.nan]]]), "a known result of each seed"),
+        (lambda: over_seeds_and_examples([[[1.0, 0.0], [np.nan, np.nan]]]), "a known result of each seed"),
+        (lambda: over_seeds_and_examples([[[1.0, 0.0]], [[np.nan, np.nan]]]), "a known result of each seed"),
     ],
 )
 def test_bad_input_is_named(call, message):

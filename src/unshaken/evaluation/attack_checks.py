@@ -9,6 +9,7 @@ from typing import Any
 from unshaken.evaluation.check import Check, clear, raised, raised_if, trait, unknown
 from unshaken.evaluation.results import AttackRun, Evaluation, ModelInfo, accuracy_at_budget
 from unshaken.evaluation.training_record import TrainingRecord
+from unshaken.proportion import Proportion
 from unshaken.substitutions import All
 from unshaken.substitutions.reach import HullCoverage
 
@@ -35,24 +36,39 @@ def attack_checks(evaluation: Evaluation, place: str) -> Iterator[Check]:
 def _transfer(evaluation: Evaluation, subject: str) -> Check:
     flag = "transfer-beats-direct"
     runs = list(zip(evaluation.attack_names, evaluation.attacks, strict=True))
-    left = [run for _, run in runs if run.attack == "transfer" and run.left]
-    transferred = [name for name, run in runs if run.attack == "transfer"]
+    first = next((number for number, (_, run) in enumerate(runs) if run.attack != "transfer"), len(runs))
+    left = [run for _, run in runs[first:] if run.attack == "transfer" and run.left]
+    transferred = [name for name, run in runs if run.attack == "transfer" and not run.left]
     # What a direct attack did to the examples that a transfer left says nothing of the two side by side.
-    direct = [name for name, run in runs if run.attack != "transfer" and (left or not run.left)]
-    if not transferred or not direct:
-        settle = "run --attack transfer:source=MODEL, with the undefended model as its source, beside a direct attack"
-        return unknown(flag, subject, "no transfer attack beside a direct one", settle)
-    best_transfer, best_direct = (
-        min(names, key=lambda name: evaluation.accuracy(name).hits) for names in (transferred, direct)
-    )
-    by_transfer, by_direct = evaluation.accuracy(best_transfer), evaluation.accuracy(best_direct)
-    evidence = f"accuracy {by_transfer} under {best_transfer}, {by_direct} under {best_direct}"
+    direct = [name for name, run in runs if run.attack != "transfer" and not run.left]
+    beside = [[pair for name in direct if (pair := _both(evaluation, other, name))[1].total] for other in transferred]
+    compared = [min(pairs, key=_lead) for pairs in beside if pairs]
     settle = "strengthen the direct attack: more budget, margin scoring, or gradients (--attack hull)"
     if left:  # each of which was tried on what direct attacks had not broken
         broken = sum(run.counts.broken.hits for run in left)
         told = f"transfers broke {broken} of {len(left[0].results)} examples that direct attacks had left standing"
-        return raised_if(broken > 0, flag, subject, told, settle)
-    return raised_if(by_transfer.hits < by_direct.hits, flag, subject, evidence, settle)
+        if broken or not compared:
+            return raised_if(broken > 0, flag, subject, told, settle)
+    if not compared:
+        settle = "run --attack transfer:source=MODEL, with the undefended model as its source, beside a direct attack"
+        return unknown(flag, subject, "no transfer attack beside a direct one", settle)
+    best = max(compared, key=_lead)
+    return raised_if(_lead(best) > 0, flag, subject, best[0], settle)
+
+
+def _both(evaluation: Evaluation, transfer: str, direct: str) -> tuple[str, Proportion, Proportion]:
+    """What a transfer and a direct attack leave of the examples that both were tried on: each passes over others."""
+    by_transfer, by_direct = evaluation.held(transfer), evaluation.held(direct)
+    shared = by_transfer.keys() & by_direct.keys()
+    first, second = (
+        Proportion(hits=sum(held[key] for key in shared), total=len(shared)) for held in (by_transfer, by_direct)
+    )
+    return f"accuracy {first} under {transfer}, {second} under {direct}", first, second
+
+
+def _lead(pair: tuple[str, Proportion, Proportion]) -> int:
+    """How many examples more the transfer broke."""
+    return pair[2].hits - pair[1].hits
 
 
 def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:

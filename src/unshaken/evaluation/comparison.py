@@ -81,8 +81,8 @@ def _against(
     if len(shared) < 2:
         return _each_against(first[0], second, names, seed)
     pairs = [(before[key], after[key]) for key in shared]
-    alike = [*pairs, (first[0], pairs[0][0])]
-    conditions = [name for name in first[0].conditions if all(_same_condition(*pair, name) for pair in alike)]
+    met = [item for pair in pairs for item in pair]
+    conditions = [name for name in first[0].conditions if all(_same_condition(first[0], item, name) for item in met)]
     return [item for condition in conditions if (item := _over_seeds(pairs, condition)) is not None]
 
 

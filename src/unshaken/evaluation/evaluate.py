@@ -118,6 +118,14 @@ def _sets(examples: Any, models: Sequence[Victim]) -> list[Examples]:
 def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
     if not models:
         raise UnshakenError("no model to evaluate")
+    known: dict[str, Victim] = {}  # by what tells models apart in files and tables
+    for victim in models:
+        if victim.fingerprint in known:
+            raise UnshakenError(
+                f"{known[victim.fingerprint].name} and {victim.name} are one model, as far as can be told; name each "
+                "model once, and give functions names of their own: Victim.from_callable(function, name='plain')"
+            )
+        known[victim.fingerprint] = victim
     if not sets:
         raise UnshakenError("no examples to evaluate on")
     for rows in sets:

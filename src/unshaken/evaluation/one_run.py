@@ -211,7 +211,6 @@ def _key(name: str, settings: Mapping[str, Any]) -> str:
 
 def _model_info(victim: Victim) -> ModelInfo:
     model = getattr(victim.network, "model", None)
-    asked = victim.victim if isinstance(victim, Tempered) else victim
     return ModelInfo(
         name=victim.name,
         fingerprint=victim.fingerprint,
@@ -219,16 +218,21 @@ def _model_info(victim: Victim) -> ModelInfo:
         max_length=victim.max_length,
         connection=getattr(getattr(model, "config", None), "connection", None),
         training=TrainingRecord.load(victim.folder) if Path(victim.folder).is_dir() else None,
-        vote=asked.settings() if isinstance(asked, Vote) else None,
+        vote=next((asked.settings() for asked in _asked(victim) if isinstance(asked, Vote)), None),
         temperature=victim.temperature if isinstance(victim, Tempered | TemperedModel) else None,
         reader=",".join(dict.fromkeys(_readers(victim))) or None,
     )
 
 
-def _readers(victim: Victim) -> Iterator[str]:
-    """The names of what reads a text before the model, whatever wraps it."""
+def _asked(victim: Victim) -> Iterator[Any]:
+    """A victim, and whoever it asks."""
     asked: Any = victim
     while asked is not None:
-        reader = getattr(asked, "reader", None)
-        yield from (part.name for part in getattr(reader, "parts", ()))
+        yield asked
         asked = getattr(asked, "victim", None)
+
+
+def _readers(victim: Victim) -> Iterator[str]:
+    """The names of what reads a text before the model, whatever wraps it."""
+    for asked in _asked(victim):
+        yield from (part.name for part in getattr(getattr(asked, "reader", None), "parts", ()))

@@ -14,7 +14,7 @@ from unshaken.evaluation.results import Probes, Recheck
 from unshaken.examples import Examples
 from unshaken.substitutions.words import visible_positions
 from unshaken.tasks.leakage import trained_on
-from unshaken.truncation import as_read, cut_columns
+from unshaken.truncation import tokenised
 from unshaken.victims.base import Victim
 from unshaken.victims.calibrated import at_temperature
 from unshaken.victims.hugging_face import ModelVictim
@@ -46,10 +46,10 @@ def _unknown_share(victim: Victim, texts: Sequence[tuple[str, ...]]) -> float | 
     unknown = getattr(tokenizer, "unk_token_id", None)
     if tokenizer is None or unknown is None or not victim.max_length:
         return None
-    texts = as_read(texts, getattr(victim, "reader", None))
-    read = [text for column in cut_columns(tokenizer, texts, victim.max_length) for text in column]
-    rows = tokenizer(read, add_special_tokens=False, truncation=True, max_length=victim.max_length)["input_ids"]
-    tokens = [token for row in rows for token in row]
+    reader, marked = getattr(victim, "reader", None), {"return_special_tokens_mask": True}
+    rows = tokenised(tokenizer, texts, victim.max_length, reader, **marked)
+    pairs = zip(rows["input_ids"], rows["special_tokens_mask"], strict=True)
+    tokens = [token for ids, added in pairs for token, by_tokenizer in zip(ids, added, strict=True) if not by_tokenizer]
     return tokens.count(unknown) / len(tokens) if tokens else None
 
 

@@ -186,8 +186,8 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
     arrays = [np.asarray(table, dtype=float) for table in tables]
     arrays = [array[:, np.isfinite(array).any(axis=0)] for array in arrays]
     seeds = {len(array) for array in arrays}
-    if len(seeds) != 1 or min(array.size for array in arrays) == 0:
-        raise UnshakenError("tables of seeds and examples need the same seeds, and at least one known result each")
+    if len(seeds) != 1 or not all(array.size and np.isfinite(array).any(axis=1).all() for array in arrays):
+        raise UnshakenError("tables of seeds and examples need the same seeds, and a known result of each seed")
     by_seed = np.mean([np.nanmean(array, axis=1) for array in arrays], axis=0)  # (seeds,)
     estimate, others = float(by_seed.mean()), len(by_seed) - 1
     between_seeds = float(np.var(by_seed, ddof=1)) / len(by_seed) if others else 0.0

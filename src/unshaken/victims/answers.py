@@ -71,8 +71,6 @@ def _in_order(scores: Mapping[str, Any], label_names: Sequence[str], num_labels:
 
 def probe_classes(answers: Any, name: str) -> tuple[int, tuple[str, ...]]:
     """How many classes a victim has, and their names where it says them, from its answer to one text."""
-    if isinstance(answers, np.ndarray) and answers.ndim == 2:
-        return answers.shape[1], ()
     first = answers[0] if len(answers) else None
     if isinstance(first, Mapping):
         if "label" in first and "score" in first:

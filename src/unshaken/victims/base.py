@@ -275,7 +275,7 @@ class Victim(ABC):
                     f"{name} returned {labels.tolist()!r:.80} for {len(texts)} texts; expected a label for each, 0 to "
                     f"{num_labels - 1}"
                 )
-            return np.asarray(np.eye(num_labels)[labels])
+            return np.asarray(np.eye(num_labels)[labels.astype(int)])
 
         return _callable_victim()(decisions, num_labels, name=name, batch_size=batch_size)
 
@@ -310,10 +310,10 @@ def _model_victim() -> type[ModelVictim]:
 def log_of(probabilities: np.ndarray, rows: int, victim: Victim) -> np.ndarray:
     """The logarithm of probabilities, after a look whether they are any."""
     require_shape(probabilities, rows, victim.num_labels, victim.name)
-    error = np.abs(probabilities.sum(-1) - 1)
-    if (probabilities < 0).any() or (error > 1e-3).any():
+    wrong = (probabilities < 0).any(-1) | (np.abs(probabilities.sum(-1) - 1) > 1e-3)
+    if wrong.any():
         raise UnshakenError(
-            f"{victim.name} returned {probabilities[error.argmax()].tolist()} for a text, which is no distribution; "
+            f"{victim.name} returned {probabilities[wrong.argmax()].tolist()} for a text, which is no distribution; "
             "return softmax probabilities, not logits"
         )
     return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unshaken.errors import UnshakenError
 from unshaken.victims.answers import as_probabilities
 from unshaken.victims.base import Texts, Victim, log_of, require_classes
 
@@ -33,6 +34,8 @@ class CallableVictim(Victim):
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.batch_size = batch_size
         self.unknown = unknown
+        if label_names and len(label_names) != num_labels:
+            raise UnshakenError(f"{len(label_names)} class names, and {self.name} has {num_labels} classes")
         self._content = content if content is not None else self.name.encode()
 
     @property

@@ -68,6 +68,8 @@ class HttpVictim(Victim):
         if not self.num_labels:
             self.num_labels, self.label_names = probe_classes(self._ask([("a",)]), self.name)
         require_classes(self.num_labels, self.name)
+        if self.label_names and len(self.label_names) != self.num_labels:
+            raise UnshakenError(f"{len(self.label_names)} class names, and {self.name} has {self.num_labels} classes")
 
     @property
     def fingerprint(self) -> str:
