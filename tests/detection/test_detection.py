@@ -15,7 +15,6 @@ from unshaken.attacks import PWWS, Exhaustive, Genetic, HotFlip, Unflagged, Vict
 from unshaken.cli.detect import detection_table
 from unshaken.console import Console
 from unshaken.detection import Agreement, Detection, Guarded, auroc, detect, threshold_for
-from unshaken.detection.guarded import SHARPNESS
 from unshaken.errors import UnshakenError
 from unshaken.proportion import Proportion
 from unshaken.substitutions import Dictionary
@@ -56,7 +55,7 @@ def test_flagged_is_the_answer_exactly_above_the_threshold() -> None:
         found = Guarded(detector, threshold).log_probabilities(rows)
         np.testing.assert_allclose(np.exp(found).sum(-1), 1, rtol=1e-5)
         lead = found[:, 2] - found[:, :2].max(-1)  # it tells a search how far it is from passing
-        np.testing.assert_allclose(lead, SHARPNESS * (suspicion - threshold), atol=1e-4)
+        np.testing.assert_allclose(lead, 20 * (suspicion - threshold), atol=1e-4)
         plain = bag_victim().log_probabilities(rows).argmax(-1)
         clear = np.abs(suspicion - threshold) > 1e-6  # a tie rounds either way
         np.testing.assert_array_equal(found.argmax(-1)[clear], np.where(suspicion > threshold, 2, plain)[clear])
@@ -153,6 +152,14 @@ def test_where_nothing_fools_the_model_there_is_nothing_to_tell_from_clean_texts
     found = detect(agreement(), labelled(bag_victim()), PWWS(substitutions=Dictionary(entries={"plot": ["story"]})))
     assert (found.auroc, found.true_positives) == (None, None)
     assert (found.fooled, found.fooled_unflagged, found.fooled_jointly) == (0, 0, 0)
+
+
+def test_bars_are_shown_to_whoever_asks_for_them(capsys) -> None:
+    settings = agreement(), labelled(bag_victim()), PWWS(substitutions=WORD_LIST)
+    quiet = detect(*settings)
+    assert capsys.readouterr().out == ""
+    assert detect(*settings, progress=True) == quiet
+    assert capsys.readouterr().out.count("pwws") == 2  # alone, and with the detector
 
 
 def test_gradients_reach_through_the_guard(tmp_path) -> None:

@@ -213,6 +213,15 @@ def test_the_oldest_checkpoints_go_but_not_the_last_nor_the_best(
     assert names(tmp_path) == {f"checkpoint-{step}" for step in left}
 
 
+def test_the_last_checkpoint_is_the_one_written_last(tmp_path: Path) -> None:
+    """A run that went on from an earlier one, as the later was damaged, would lose what it writes."""
+    for step in (12, 24, 36):
+        whole_checkpoint(tmp_path, step)
+    os.utime(tmp_path / "checkpoint-24", (10_000, 10_000))
+    rotate(tmp_path, 1, None)
+    assert names(tmp_path) == {"checkpoint-24"}
+
+
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "model"
     with replaced_folder(path) as filling:

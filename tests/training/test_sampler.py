@@ -93,6 +93,25 @@ def test_similar_lengths_give_every_row_once_with_little_padding(batch_size: int
         assert padded(rows, batch_size) - sum(LENGTHS) < 0.5 * (padded(shuffled, batch_size) - sum(LENGTHS))
 
 
+@pytest.mark.parametrize("rows", [1003, 1000, 403, 5])
+def test_batches_are_cut_from_fifty_at_a_time_sorted_by_length_and_what_is_left_comes_last(rows: int) -> None:
+    shuffled = random.Random("3 0 lengths").sample(range(rows), rows)
+    stretches = [shuffled[start : start + 50 * 8] for start in range(0, rows, 50 * 8)]
+    rising = [sorted(LENGTHS[row] for row in stretch) for stretch in stretches]
+    expected = [lengths[start : start + 8] for lengths in rising for start in range(0, len(lengths), 8)]
+    drawn = [LENGTHS[row] for row in SimilarLengthSampler(LENGTHS[:rows], 8, seed=3)]
+    found = [drawn[start : start + 8] for start in range(0, rows, 8)]
+    assert sorted(found) == sorted(expected)
+    if rows % 8:
+        assert found[-1] == expected[-1]
+
+
+def test_whoever_names_no_seed_gets_seed_0_and_two_classes_are_enough() -> None:
+    assert list(ClassBalancedSampler(LABELS)) == list(ClassBalancedSampler(LABELS, seed=0))
+    assert list(SimilarLengthSampler(LENGTHS, 8)) == list(SimilarLengthSampler(LENGTHS, 8, seed=0))
+    assert sorted(ClassBalancedSampler([1, 0])) == [0, 1]
+
+
 def test_similar_lengths_come_in_no_order_of_length() -> None:
     rows = list(SimilarLengthSampler(LENGTHS, 8, seed=3))
     means = [sum(LENGTHS[row] for row in batch) / 8 for batch in BatchSampler(rows, 8, drop_last=True)]  # type: ignore[arg-type]
