@@ -18,6 +18,7 @@ from unshaken_experiments.work import Workspace
 
 SAMPLE = 20  # texts from which the size of a search space is taken
 FEWEST = 32  # rows from which lengths are taken, where a batch has fewer
+FEW_AT_ONCE = 8  # as many rows keep a processor busy as a whole batch, and take less long to time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +186,13 @@ class _Clock:
         return self._lengths[key]
 
     def _timed(self, encoder: str, size: int, length: int, *, training: bool = False) -> float:
+        model = self._loaded(encoder)[0]
+        if model.device.type == "cpu":
+            size = min(size, FEW_AT_ONCE)
         key = (encoder, size, length, training)
         if key not in self._known:
             import torch
 
-            model = self._loaded(encoder)[0]
             ids = torch.full((size, length), 5, device=model.device)
 
             def work() -> None:
