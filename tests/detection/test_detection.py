@@ -16,6 +16,7 @@ from unshaken.cli.detect import detection_table
 from unshaken.console import Console
 from unshaken.detection import Agreement, Detection, Guarded, auroc, detect, threshold_for
 from unshaken.errors import UnshakenError
+from unshaken.examples import Examples
 from unshaken.proportion import Proportion
 from unshaken.substitutions import Dictionary
 from unshaken.victims import Vote
@@ -152,6 +153,44 @@ def test_where_nothing_fools_the_model_there_is_nothing_to_tell_from_clean_texts
     found = detect(agreement(), labelled(bag_victim()), PWWS(substitutions=Dictionary(entries={"plot": ["story"]})))
     assert (found.auroc, found.true_positives) == (None, None)
     assert (found.fooled, found.fooled_unflagged, found.fooled_jointly) == (0, 0, 0)
+
+
+class Refusing:
+    """A model that cannot be asked about the texts that a search makes of some examples."""
+
+    def __init__(self, texts: list[str], refused: int) -> None:
+        self.known, self.refused = set(texts), texts[:refused]
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        for text in texts:
+            if text not in self.known and any(text.split()[-1] == row.split()[-1] for row in self.refused):
+                raise RuntimeError("413")
+        right = np.array([0.5 + 0.3 * (("good" in text) - ("bad" in text)) for text in texts])
+        return np.stack([1 - right, right], -1)
+
+
+def test_what_could_not_be_attacked_is_in_no_share_and_told() -> None:
+    """A model that refuses to answer is not fooled, but nor has it withstood anything."""
+    texts = [f"a {word} film {number}" for number, word in enumerate(["good", "bad"] * 4)]
+    examples = Examples.from_lists(texts, [1, 0] * 4)
+    words = Dictionary(entries={"good": ["bad"], "bad": ["good"]})
+    nothing = Dictionary(entries={"absent": ["missing"]})
+
+    def found(refused: int) -> Detection:
+        victim = Victim.from_callable(Refusing(texts, refused), name=f"refuses {refused}")
+        return detect(Agreement(Vote(victim, k=2, substitutions=nothing)), examples, PWWS(substitutions=words))
+
+    whole, part = found(0), found(3)
+    assert (whole.fooled, whole.fooled_jointly, whole.errors, whole.errors_jointly) == (1, 1, 0, 0)
+    assert (part.fooled, part.fooled_jointly, part.errors, part.errors_jointly) == (1, 1, 3, 3)
+    assert part.clean == whole.clean == 1
+    output = io.StringIO()
+    Console(file=output, width=100).print(detection_table("films", 8, "pwws", part))
+    told = " ".join(output.getvalue().split())
+    assert f"examples fooled, no detector {Proportion(hits=5, total=5)}" in told
+    assert "could not be attacked: the model alone, both 3, 3" in told
+    with pytest.raises(UnshakenError, match=r"none of 8 examples could be attacked; the first: .*413"):
+        found(8)
 
 
 def test_bars_are_shown_to_whoever_asks_for_them(capsys) -> None:

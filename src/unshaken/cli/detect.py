@@ -121,13 +121,16 @@ def detection_table(data: str, count: int, attack: str, found: Detection) -> Tab
     def percent(share: float | None, total: int = count) -> str:
         return "none fooled" if share is None else str(Proportion(hits=round(share * total), total=total))
 
+    alone, both = count - found.errors, count - found.errors_jointly
     rows = {
         "clean texts answered rightly": percent(found.clean),
         "clean texts flagged": percent(found.false_alarms),
         "AUROC, attack on the model alone": "none fooled" if found.auroc is None else f"{100 * found.auroc:.1f}",
-        "of its texts flagged": percent(found.true_positives, round(found.fooled * count)),
-        "examples fooled, no detector": percent(found.fooled),
-        "fooled and not flagged, attack on the model alone": percent(found.fooled_unflagged),
-        "fooled and not flagged, attack on both": percent(found.fooled_jointly),
+        "of its texts flagged": percent(found.true_positives, round(found.fooled * alone)),
+        "examples fooled, no detector": percent(found.fooled, alone),
+        "fooled and not flagged, attack on the model alone": percent(found.fooled_unflagged, alone),
+        "fooled and not flagged, attack on both": percent(found.fooled_jointly, both),
     }
+    if found.errors or found.errors_jointly:
+        rows["could not be attacked: the model alone, both"] = f"{found.errors}, {found.errors_jointly}"
     return terminal_table(f"Detection on {count} examples of {data} under {attack} (% [95%])", ("", ""), rows.items())

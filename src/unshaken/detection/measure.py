@@ -9,6 +9,7 @@ import numpy as np
 
 from unshaken.attacks.base import SearchAttack
 from unshaken.attacks.goals import Unflagged
+from unshaken.attacks.results import AttackResults
 from unshaken.detection.agreement import Agreement
 from unshaken.detection.guarded import Guarded
 from unshaken.errors import UnshakenError
@@ -27,9 +28,12 @@ class Detection:
         false_alarms: Share of the examples, as they are, that are flagged; at most what was asked for, unless other
             texts gave the threshold.
         threshold: Suspicion above which a text is flagged.
-        fooled: Share of all examples whose right answer the attack changed, as if there were no detector.
+        fooled: Share of the examples that could be attacked whose right answer the attack changed, as if there were no
+            detector.
         fooled_unflagged: Those of them that the detector lets pass.
         fooled_jointly: The same where the attack knows the detector: flipped and not flagged. This is the number.
+        errors: Examples that the attack on the model alone could not be carried out on; they are in no share of it.
+        errors_jointly: The same of the attack on both.
     """
 
     clean: float
@@ -40,6 +44,8 @@ class Detection:
     fooled: float
     fooled_unflagged: float
     fooled_jointly: float
+    errors: int = 0
+    errors_jointly: int = 0
 
 
 def auroc(clean: np.ndarray, attacked: np.ndarray) -> float:
@@ -82,10 +88,12 @@ def detect(
     known = detector.suspicion([row.texts for row in (examples if calibration is None else calibration)])
     answers, suspicion = detector.answers_and_suspicion([row.texts for row in examples])
     found = attack(detector.victim, examples, progress=progress)
+    errors = _errors(found)
     fooling = [row.adversarial for row in found if row.adversarial is not None]
     attacked = detector.suspicion(fooling) if fooling else np.empty(0)
     threshold = threshold_for(known, false_alarms)
     joint = replace(attack, goal=Unflagged())(Guarded(detector, threshold), examples, progress=progress)
+    errors_jointly = _errors(joint)
     labels = np.array([int(row.label) for row in examples])
     return Detection(
         clean=float((answers.argmax(-1) == labels).mean()),
@@ -93,7 +101,17 @@ def detect(
         true_positives=float((attacked > threshold).mean()) if fooling else None,
         false_alarms=float((suspicion > threshold).mean()),
         threshold=threshold,
-        fooled=len(fooling) / len(examples),
-        fooled_unflagged=float((attacked <= threshold).sum()) / len(examples),
-        fooled_jointly=sum(row.outcome == "success" for row in joint) / len(examples),
+        fooled=len(fooling) / (len(examples) - errors),
+        fooled_unflagged=float((attacked <= threshold).sum()) / (len(examples) - errors),
+        fooled_jointly=sum(row.outcome == "success" for row in joint) / (len(examples) - errors_jointly),
+        errors=errors,
+        errors_jointly=errors_jointly,
     )
+
+
+def _errors(found: AttackResults) -> int:
+    """Examples that could not be attacked: that nothing fooled them is no merit of the model."""
+    failed = [row for row in found if row.outcome == "error"]
+    if len(failed) == len(found):
+        raise UnshakenError(f"none of {len(found)} examples could be attacked; the first: {failed[0].error}")
+    return len(failed)
