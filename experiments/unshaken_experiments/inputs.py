@@ -70,6 +70,10 @@ def parse_parts(settings: Settings) -> tuple[Any, Any]:
         theta=settings.theta,
         step=settings.step,
     )
+    if "substitutions=" in settings.defence:
+        raise UnshakenError(
+            f"defence {settings.defence!r}: a recipe names the set in `substitutions` of its settings, and nowhere else"
+        )
     defence = parse_defence(settings.defence)
     if getattr(pupil_of(defence), "model", None) is not None:
         raise UnshakenError(
@@ -151,12 +155,18 @@ def attack_of(spec: str | None, substitutions: str, data: Path | None) -> Any:
     """The attack a recipe names, against the given substitution set; None for none."""
     from unshaken.attacks import ATTACKS, SearchAttack
     from unshaken.names import from_spec
+    from unshaken.substitutions import MaskedLM
 
     if spec is None:
         return None
     attack = from_spec("attack", spec, ATTACKS)
     if not isinstance(attack, SearchAttack):
         raise UnshakenError(f"attack {spec!r} needs another model; a recipe names attacks on the model alone")
+    if isinstance(attack.substitutions, MaskedLM):
+        raise UnshakenError(
+            f"attack {spec!r} brings a set of its own; a recipe's attacks take their words from its measure's "
+            "substitutions"
+        )
     return replace(attack, substitutions=substitutions_of(substitutions, data))
 
 

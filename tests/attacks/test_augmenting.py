@@ -114,6 +114,15 @@ def test_the_command_takes_sets_as_attack_does(tmp_path: Path) -> None:
     assert any(any(letter.isdigit() for letter in word) for word in ours)
 
 
+@pytest.mark.parametrize("name", ["original", "label", "id"])
+def test_no_text_is_written_under_a_name_that_means_something_else(tmp_path: Path, name: str) -> None:
+    source, out = tmp_path / "texts.csv", tmp_path / "more.jsonl"
+    source.write_text(f"{name},class\na good film,yes\na bad film,no\n")
+    words = ["augment", str(source), "--substitutions", "typos", "--text-column", name, "--label-column", "class"]
+    assert f"the text column '{name}' has a name" in str(CliRunner().invoke(app, [*words, "--out", str(out)]).exception)
+    assert not out.exists()
+
+
 def test_columns_that_cannot_be_guessed_are_named(tmp_path: Path) -> None:
     source, out = tmp_path / "texts.csv", tmp_path / "more.jsonl"
     source.write_text("wrote,where,liked\na good film,here,yes\na bad film,there,no\n")

@@ -169,6 +169,16 @@ def test_a_recipe_loads_no_class(spec: str) -> None:
         attack_of(spec, "wordnet", None)
 
 
+def test_a_recipe_names_its_sets_in_one_place(world: Path) -> None:
+    """What stood in a specification was written over in silence, and the table named it all the same."""
+    settings = make_settings("here", {"task": "sst2", "defence": "swap:substitutions=wordnet"})
+    with pytest.raises(UnshakenError, match="in `substitutions` of its settings"):
+        parse_parts(settings)
+    for spec in ("bae", "bert-attack", "clare"):
+        with pytest.raises(UnshakenError, match="set of its own"):
+            attack_of(spec, "wordnet", world / "data")
+
+
 def test_a_recipe_reads_no_file(world: Path) -> None:
     with pytest.raises(UnshakenError, match="no files"):
         substitutions_of(f"dictionary:path={world / 'data' / 'counterfitted_neighbors.json'}", world / "data")

@@ -19,6 +19,7 @@ from unshaken.substitutions import All, Dictionary, Typos, Unmended, WordNet
 from unshaken.tasks import load_examples, save_examples
 from unshaken.tasks.leakage import trained_on
 from unshaken.tasks.load import split_seed
+from unshaken.training import RobustTrainingArguments
 from unshaken.training.fine_tuning import Plan, fine_tune
 from unshaken.training.hardening import _rows
 
@@ -50,6 +51,7 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     )  # fmt: skip
     victim = unshaken.Victim.from_pretrained(found.hardened.folder, device="cpu")
     assert victim.reader is not None
+    assert found.victim.max_length == 32  # as it was trained
     assert smoothing_of(victim.model)["substitutions"][0]["fingerprint"] == WORDS.fingerprint
     assert unshaken.Victim.from_pretrained(found.plain.folder, device="cpu").reader is None
     known = {entry["fingerprint"] for entry in found.hardened.record.substitutions}
@@ -96,7 +98,7 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     monkeypatch.setattr("unshaken.training.defaults.RATES", ((size + 1, 1e-4),))  # a lower one for larger models
     table = tmp_path / "reviews.csv"
     table.write_text("text,label\n" + "".join(f"{row.texts[0]},{('bad', 'good')[row.label]}\n" for row in rows(20)))
-    arguments = {"max_steps": 1, "save_strategy": "no", "use_cpu": True, "max_length": 32, "disable_tqdm": True}
+    arguments = {"max_steps": 1, "save_strategy": "no", "use_cpu": True, "disable_tqdm": True}
     small: dict[str, Any] = {"substitutions": (WORDS,), "attacked": 1, "variants": 2, "arguments": arguments}
     with pytest.raises(UnshakenError, match="tokenizer=tokenizer"):
         unshaken.harden(model.float(), table, out=tmp_path / "out", **small)
@@ -114,7 +116,7 @@ def test_takes_what_people_have(tmp_path: Path, bert: Any, monkeypatch: pytest.M
     assert found.victim.reader is not None
     measured = {item.model.fingerprint for item in found.report.evaluations if item.model.method == "hardened"}
     assert measured == {found.victim.fingerprint}  # truncated as in the report, and on its device
-    assert (found.victim.max_length, found.victim.device.type) == (32, "cpu")
+    assert (found.victim.max_length, found.victim.device.type) == (RobustTrainingArguments.max_length, "cpu")
     assert len(repr(found)) < 1000  # no log of the training, no text; a folder may have a long name
     assert "<table" in found._repr_html_()
     rest = rows(20)

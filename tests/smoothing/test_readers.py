@@ -569,6 +569,15 @@ def test_a_short_word_that_lost_a_letter_is_mended() -> None:
     assert ALL("a muvie, a fre one") == "a movie, a free one"
 
 
+def test_readers_of_one_model_know_the_same_words() -> None:
+    """One set of words is saved for all: the second would read otherwise when it is loaded."""
+    words = [KnownWords.of(Examples.from_lists([text], [0])) for text in ("a blimfark", "a blimfrak")]
+    with pytest.raises(UnshakenError, match="know different words"):
+        Readers((Leet(known=words[0]), Spelling(known=words[1])))
+    alike = KnownWords.of(Examples.from_lists(["a blimfark"], [0]))
+    assert Readers((Leet(known=words[0]), Spelling(known=alike))).known is words[0]
+
+
 def test_saved_without_code_and_loaded(tmp_path: Path) -> None:
     reader = Readers((*ALL.parts, Synonyms.of(Dictionary(entries={"film": ["movie"]}), KNOWN)))
     reader.save(tmp_path)

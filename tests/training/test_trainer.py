@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas
 import pytest
 import torch
 from bert import random_bert
@@ -17,6 +18,8 @@ from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
 from unshaken.defences import Defence, FreeLB, InfoBERT, InformativeTerm, Standard
+from unshaken.readers import Readers, Unicode
+from unshaken.readers import load as load_reader
 from unshaken.solvers import Anderson, FixedPoint
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.training import DistanceToPretrained
@@ -402,6 +405,17 @@ def test_regression_trains_on_squared_error(tmp_path, tokenizer):
     assert trainer.evaluate()["eval_loss"] < before / 4
 
 
+def test_targets_in_a_column_are_compared_each_with_its_own_prediction(tmp_path, tokenizer):
+    """As the stock Trainer takes them; broadcast, each would pull on all, towards the mean."""
+    rows = [{**tokenizer(row.texts[0]), "labels": [row.label + number / 8]} for number, row in enumerate(reviews(8))]
+    model = network(num_labels=1)
+    encoded = tokenizer([row.texts[0] for row in reviews(8)], return_tensors="pt", padding=True)
+    own = model.eval()(**encoded, labels=torch.tensor([row["labels"] for row in rows])).loss.item()
+    trainer = RobustTrainer(model, arguments(tmp_path), processing_class=tokenizer, train_dataset=rows)
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(own, rel=1e-4)
+
+
 def test_a_tokenised_data_set_works_as_with_the_stock_trainer(tmp_path, tokenizer):
     rows = [{**tokenizer(row.texts[0]), "labels": row.label} for row in reviews(16)]
     trainer = RobustTrainer(network(), arguments(tmp_path), processing_class=tokenizer, train_dataset=rows)
@@ -471,6 +485,37 @@ def test_bad_input_is_named_before_training(tmp_path, tokenizer, change, message
     given = {"processing_class": tokenizer, "train_dataset": reviews(8), **change}
     with pytest.raises(UnshakenError, match=message):
         RobustTrainer(network(), arguments(tmp_path), **given)
+
+
+def test_a_class_has_one_number_in_training_selection_and_model(tmp_path, tokenizer):
+    """A table has no order of its own: one that lacks a class would number the others anew."""
+    texts = {"negative": "bad film", "neutral": "the film", "positive": "good film"}
+    train = pandas.DataFrame([(texts[name], name) for name in texts for _ in range(4)], columns=["text", "label"])
+    given = {"processing_class": tokenizer, "train_dataset": train}
+    trainer = RobustTrainer(network(num_labels=3), arguments(tmp_path), eval_dataset=train[4:], **given)
+    assert trainer.eval_dataset.label_names == trainer.train_dataset.label_names == tuple(texts)
+    assert trainer.eval_dataset.labels == [1] * 4 + [2] * 4
+
+    reverse = Examples.from_lists(list(texts.values()), list(texts), label_names=list(texts)[::-1], name="other")
+    with pytest.raises(UnshakenError, match="other has its classes in the order positive, neutral, negative, and the "):
+        RobustTrainer(network(num_labels=3), arguments(tmp_path), eval_dataset=reverse, **given)
+    model = network(num_labels=3)
+    model.config.id2label = dict(enumerate(reverse.label_names))
+    examples = Examples.from_lists(list(texts.values()), list(texts))
+    with pytest.raises(UnshakenError, match="and the model in the order positive, neutral, negative"):
+        RobustTrainer(model, arguments(tmp_path), processing_class=tokenizer, train_dataset=examples)
+    trainer = RobustTrainer(model, arguments(tmp_path), **given)  # a table is numbered as the model has it
+    assert trainer.train_dataset.labels == [2] * 4 + [1] * 4 + [0] * 4
+
+
+def test_no_reader_of_an_earlier_model_stays_beside_a_model_without_one(tmp_path, tokenizer):
+    folder = tmp_path / "final"
+    for reader in (Readers((Unicode(),)), None):
+        trainer = RobustTrainer(
+            network(), arguments(tmp_path), processing_class=tokenizer, train_dataset=reviews(8), reader=reader
+        )
+        trainer.save_model(str(folder))
+        assert (load_reader(folder) is None) == (reader is None)
 
 
 def test_arguments_say_what_is_allowed(tmp_path):

@@ -49,6 +49,10 @@ def augment(
 
     chosen = joined_substitutions(substitutions, allow_paths=True)
     examples = load_examples(file, text_columns=text_column, label_column=label_column, count=count, seed=seed)
+    if lost := [name for name in examples.columns if name in ("id", "label", "original")]:
+        raise UnshakenError(
+            f"the text column {lost[0]!r} has a name that copies are written with for something else; rename it"
+        )
     # What is wrong with the file is told by now: torch, of which constraints need some, takes seconds to import.
     from unshaken.attacks.augmenting import augment as copies_of
     from unshaken.attacks.constraints import CONSTRAINTS

@@ -142,7 +142,8 @@ class Step:
         labels = self.labels if labels is None else labels
         logits = widened(logits)
         if labels.is_floating_point():
-            return F.mse_loss(logits.squeeze(-1), labels.to(logits.dtype), reduction=reduction)
+            predictions = logits.squeeze(-1)  # labels may be a column: broadcast, each would be compared with all
+            return F.mse_loss(predictions, labels.to(logits.dtype).view_as(predictions), reduction=reduction)
         return F.cross_entropy(logits, labels, reduction=reduction)
 
     def encode(self, texts: Sequence[Sequence[str]]) -> dict[str, Tensor]:

@@ -79,6 +79,11 @@ class Readers(Reader):
         object.__setattr__(self, "parts", tuple(self.parts))
         if not self.parts:
             raise UnshakenError("Readers() joins readers, and none is given")
+        words = [part.known for part in self.parts if hasattr(part, "known")]
+        if any(
+            known is not words[0] and known.counts != words[0].counts for known in words
+        ):  # one set of words is saved for all
+            raise UnshakenError("the readers that Readers() joins know different words; give all of them the same")
 
     @property
     def knows(self) -> tuple[str, ...]:  # type: ignore[override]

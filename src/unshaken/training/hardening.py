@@ -20,6 +20,7 @@ from unshaken.substitutions import All, Substitutions, Typos, Unmended, WordNet
 from unshaken.tasks import TaskData, load_task, save_examples
 from unshaken.tasks.load import HELD_OUT_FILE, split_seed
 from unshaken.tasks.sampling import stratified_split
+from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.fine_tuning import MINILM, FineTuned, Plan, fine_tune
 from unshaken.victims import Victim
 from unshaken.victims.hugging_face import ModelVictim
@@ -134,7 +135,7 @@ def harden(
     held_out = save_examples(out / HELD_OUT_FILE, rows.test, label_column=rows.label_column) if rows.kept else None
     given = arguments or {}
     loading: dict[str, Any] = {
-        "max_length": given.get("max_length"),
+        "max_length": given.get("max_length", RobustTrainingArguments.max_length),  # as it was trained
         "device": "cpu" if given.get("use_cpu") else None,
     }
     victims = {run.record.method: Victim.from_pretrained(str(run.folder), **loading) for run in (plain, hardened)}

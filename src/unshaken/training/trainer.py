@@ -30,6 +30,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.packing import Packed
 from unshaken.processes import Shard
+from unshaken.readers import FILE_NAME as READER_FILE
 from unshaken.readers import Readers
 from unshaken.smoothing import settled_on_save
 from unshaken.training.arguments import RobustTrainingArguments
@@ -288,10 +289,13 @@ class RobustTrainer(SafeTrainer):
         """Write an ordinary model and how it was trained; checkpoints, which the Trainer writes itself, hold more."""
         with contextlib.nullcontext() if _internal_call else settled_on_save(self.model):
             super().save_model(output_dir, _internal_call)
+        folder = Path(output_dir or self.args.output_dir or ".")
         if self.reader is not None and self.args.should_save:
-            self.reader.save(output_dir or self.args.output_dir)
+            self.reader.save(folder)
         if self.args.should_save and not _internal_call:
-            leave_record(self, output_dir or self.args.output_dir)
+            if self.reader is None:  # what an earlier model left there would be read with this one
+                (folder / READER_FILE).unlink(missing_ok=True)
+            leave_record(self, str(folder))
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
         """Push what `save_model` writes: the stock Trainer pushes what it puts into checkpoints."""
