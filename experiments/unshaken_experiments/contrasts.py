@@ -7,7 +7,7 @@ from typing import Any
 
 from unshaken_experiments.recipe import Recipe
 from unshaken_experiments.runs import Outcome
-from unshaken_experiments.table import Cell, View, difference_of, table_of
+from unshaken_experiments.table import OTHER_EXAMPLES, Cell, View, difference_of, table_of
 
 
 def contrast(
@@ -32,6 +32,9 @@ def contrast(
     found = []
     for column in recipe.columns:
         if column.average or column.measure.what != "accuracy":
+            continue
+        if view.is_mixed(column, *(methods[method] for pair in pairs for method in pair)):
+            found.append(Cell(method=name, column=column.name, why=OTHER_EXAMPLES))
             continue
         marks = {method: view.marks(methods[method], column) for pair in pairs for method in pair}
         seeds = sorted(set.intersection(*(set(of_method) for of_method in marks.values())))

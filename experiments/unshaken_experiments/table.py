@@ -16,6 +16,7 @@ from unshaken_experiments.runs import Measured, Outcome
 from unshaken_experiments.schedule import at_most
 
 DRAWN = "in the figure"  # no number
+OTHER_EXAMPLES = "its runs answered different examples"
 UNKNOWN_MODEL = "the records do not say that one model answered all of them"  # older ones have no fingerprint
 SEEDS_FOR_A_CLAIM = 3
 FALSE_DISCOVERIES = 0.05  # at most this share of a table's stars, on average
@@ -164,8 +165,12 @@ class View:
             return Cell(**named, why=undecided, undecided=True)
         if all(choice.values == choices[0].values for choice in choices):
             named["chosen"] = dict(choices[0].values)
+        if self.is_mixed(column, method):
+            return Cell(**named, why=OTHER_EXAMPLES)
+        reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
+        is_paired = method.name != reference.name and not self.is_mixed(column, method, reference)
         if column.average:
-            return self._average(method, column, named)
+            return self._average(method, column, named, reference if is_paired else None)
         if column.measure.what == "features":
             drawn = any(outcome.features for seed in self.seeds if (outcome := self.outcome(method, column, seed)))
             return Cell(**named, why=DRAWN if drawn else self._why(method, column))
@@ -174,11 +179,18 @@ class View:
         found = self.marks(method, column)
         if not found:
             return Cell(**named, why=self._why(method, column))
-        reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
-        rival = {} if method.name == reference.name else self.marks(reference, column)
+        rival = self.marks(reference, column) if is_paired else {}
         asked = [self._measured(method, column, seed) for seed in found] if not column.parts else []
         named["unconfirmed"] = sum(one.unconfirmed or 0 for one in asked if one is not None)
         return Cell(**named, **_shares([found]), **_gains([found], [rival]), majority=self._majority(method, column))
+
+    def is_mixed(self, column: Column, *methods: Method) -> bool:
+        """Whether runs answered different examples: files may change under a path, and as many rows look alike."""
+        for part in self._parts(column) or [column]:
+            found = [self._measured(method, part, seed) for method in methods for seed in self.seeds]
+            if len({one.data for one in found if one is not None}) > 1:
+                return True
+        return False
 
     def _parts(self, column: Column) -> list[Column]:
         return [part for part in self.recipe.columns if part.name in column.parts]
@@ -270,14 +282,13 @@ class View:
         deviation = stdev(values.values()) if len(values) > 1 else None
         return Cell(**named, ours=fmean(values.values()), deviation=deviation, seeds=tuple(values))
 
-    def _average(self, method: Method, column: Column, named: dict[str, Any]) -> Cell:
-        """The mean of the columns it names, where all of them are there."""
+    def _average(self, method: Method, column: Column, named: dict[str, Any], reference: Method | None) -> Cell:
+        """The mean of the columns it names, where all of them are there; None: there is nothing to compare with."""
         columns = self._parts(column)
         found = [self.marks(method, part) for part in columns]
         if not all(found):
             return Cell(**named, why=self._why(method, column))
-        reference = next(row for row in self.recipe.methods if row.name == self.recipe.baseline)
-        rivals = [{} if method.name == reference.name else self.marks(reference, part) for part in columns]
+        rivals = [{} if reference is None else self.marks(reference, part) for part in columns]
         return Cell(**named, **_shares(found), **_gains(found, rivals))
 
 

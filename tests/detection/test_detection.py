@@ -193,6 +193,15 @@ def test_what_could_not_be_attacked_is_in_no_share_and_told() -> None:
         found(8)
 
 
+def test_classes_in_another_order_are_refused() -> None:
+    texts, refusing = ["a good film", "a bad film"], Refusing([], 0)
+    victim = Victim.from_callable(refusing, label_names=("negative", "positive"), name="films")
+    other = Examples.from_lists(texts, ["positive", "negative"], label_names=("positive", "negative"))
+    vote = Vote(victim, k=2, substitutions=Dictionary(entries={"absent": ["missing"]}))
+    with pytest.raises(UnshakenError, match="films counts its classes as negative, positive"):
+        detect(Agreement(vote), other, PWWS(substitutions=WORD_LIST))
+
+
 def test_bars_are_shown_to_whoever_asks_for_them(capsys) -> None:
     settings = agreement(), labelled(bag_victim()), PWWS(substitutions=WORD_LIST)
     quiet = detect(*settings)

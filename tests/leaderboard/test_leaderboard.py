@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from victims import TEXTS as MORE
 from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
 
+import unshaken.leaderboard
 from unshaken import Connection, connect
 from unshaken.attacks import PWWS, Beam, Exhaustive, Genetic, HullAttack, Transfer, Victim
 from unshaken.cli import app
@@ -34,6 +35,7 @@ from unshaken.leaderboard import (
     Entry,
     Scored,
     Track,
+    Verdict,
     check_break,
     rank,
     read_entries,
@@ -48,7 +50,7 @@ from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
 from unshaken.leaderboard.score import clean_marks, held_marks
 from unshaken.leaderboard.tracks import SUITES, THREATS, suite
-from unshaken.substitutions import All, Dictionary, TwoHops, Typos, WordNet
+from unshaken.substitutions import All, Dictionary, TwoHops, Typos, Unmended, WordNet
 from unshaken.training.record import describe, describe_cost, described_sets, known_sets
 
 TEXTS = [
@@ -162,6 +164,12 @@ def test_a_part_of_a_source_is_not_unseen() -> None:
     hops = described_sets(known_sets(SWAP(substitutions=TwoHops(WordNet(), direct=True))))
     with pytest.raises(UnshakenError, match="training used wordnet itself"):  # which holds all of it
         track.require_fit(replace(record, substitutions=hops), WordNet())
+
+
+def test_sets_within_joined_sets_are_known_too() -> None:
+    inner = Dictionary(entries={"good": ["fine"]})
+    nested = known_sets(SWAP(substitutions=All((All((inner, Unmended(WordNet()))), Typos()))))
+    assert {one.fingerprint for one in (inner, WordNet(), Typos())} <= {one.fingerprint for one in nested}
 
 
 def test_an_unseen_dictionary_is_checked_and_not_believed(victims: list[Victim], examples: Examples) -> None:
@@ -343,13 +351,16 @@ def test_both_kinds_of_entries_stand_and_lies_of_both_kinds_are_refused(
     earlier = replace(entry, models=(replace(whole[0], flags=entry.models[0].flags),), left=())
     for honest in (entry, earlier):
         assert verify(honest, victims, more, WORD_LIST, public=victims, count=len(more)).refused == ()
-    for honest, mark in ((entry, "?"), (earlier, "?"), (entry, "1")):
+    for honest in (entry, earlier):
         (model,) = honest.models
-        # What an attack broke is said not to have been tried, or to have held.
-        better = {name: marks.replace("0", mark) for name, marks in model.held.items()}
+        better = {name: marks.replace("0", "1") for name, marks in model.held.items()}
         claim = replace(honest, models=(replace(model, held=better),))  # all its clean answers are right
         told = verify(claim, victims, more, WORD_LIST, public=victims, count=len(more)).refused
         assert any("under all attacks it claims 100.0%" in line for line in told)
+        # What an attack broke is said not to have been tried: that wins nothing.
+        hidden = {name: marks.replace("0", "?") for name, marks in model.held.items()}
+        claim = replace(honest, models=(replace(model, held=hidden),))
+        assert claim.share("worst") == honest.share("worst")
 
 
 def test_an_entry_of_an_earlier_release_is_read(
@@ -531,17 +542,49 @@ def test_what_others_broke_counts_in_the_order_and_in_ties(tmp_path: Path) -> No
     assert [one.clean.estimate for one in ranking] == [1, 1]
 
 
-def test_entries_of_which_nothing_is_known_together_tie_and_more_seeds_are_left_out(tmp_path: Path) -> None:
-    one, other = made("a", ["1" * 50 + "?" * 50] * 3), made("b", ["?" * 50 + "0" * 50] * 3)
-    (ranking,) = rank({tmp_path / "a": one, tmp_path / "b": other}).values()
-    assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("a", 1, True), ("b", 1, True)]
-    # Nor may one seed be left out for that: the others alone would say that they differ.
-    one, other = (
-        made("a", ["1" * 100, "1" * 100, "1" * 50 + "?" * 50]),
-        made("b", ["0" * 100, "0" * 100, "?" * 50 + "0" * 50]),
+def test_an_entry_is_not_ranked_by_the_examples_on_which_its_attacks_worked(tmp_path: Path) -> None:
+    """Of 200 examples 40 were attacked and held: that is 20%, below an entry that holds 60%."""
+    few, most = made("few", ["1" * 40 + "?" * 160] * 3), made("most", ["1" * 120 + "0" * 80] * 3)
+    entries = {submit(one, tmp_path): one for one in (few, most)}
+    (ranking,) = rank(entries).values()
+    found = [(one.entry.name, one.rank, one.worst.estimate, one.unsettled) for one in ranking]
+    assert found == [("most", 1, pytest.approx(0.6), 0), ("few", 2, pytest.approx(0.2), 480)]
+    assert str(ranking[1].worst) == str(made("few", ["1" * 40 + "0" * 160] * 3).share("worst"))
+    page = build(entries, tmp_path / "board.html").read_text()
+    (most_cells, most_details), (few_cells, few_details) = shown(page).values()
+    told = f"{ranking[1].worst} 480 of 600 could not be attacked in full: not held"
+    assert [most_cells[1], few_cells[1]] == [str(ranking[0].worst), told]
+    share = f"{wilson(40, 40)} of those tried; 480 of 600 in all models were not"
+    assert [most_details["pwws"], few_details["pwws"]] == [str(most.share("pwws")), share]
+    # What others broke is settled by that.
+    append_break(next(path for path, one in entries.items() if one is few), {"model": "few-1", "example": "e199"})
+    (ranking,) = rank(entries).values()
+    assert [one.unsettled for one in ranking] == [0, 479]
+
+
+def test_what_an_attack_passes_over_by_design_counts_as_the_others_left_it(tmp_path: Path) -> None:
+    entry = made("x", ["1110"] * 3)
+    models = tuple(
+        replace(model, held={**model.held, "transfer": "1??0", "exhaustive": "???0"}) for model in entry.models
     )
-    (ranking,) = rank({tmp_path / "a": one, tmp_path / "b": other}).values()
-    assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("a", 1, True), ("b", 1, True)]
+    entry = replace(entry, models=models)
+    assert entry.share("worst").estimate == pytest.approx(0.75)
+    assert entry.unsettled() == 0
+    page = build({tmp_path / "x": entry}, tmp_path / "board.html").read_text()
+    assert "could not be attacked" not in page
+
+
+def test_a_better_share_ties_if_the_paired_difference_points_the_other_way(tmp_path: Path) -> None:
+    """Three seeds far below the other entry and two more far above: on the seeds of both, the leader is behind."""
+    kept = lambda share: "1" * share + "0" * (200 - share)  # noqa: E731
+    leader = made("leader", [*[kept(60)] * 3, *[kept(190)] * 2])
+    other = made("other", [kept(100)] * 3)
+    (ranking,) = rank({tmp_path / "a": leader, tmp_path / "b": other}).values()
+    assert [one.worst.estimate for one in ranking] == pytest.approx([0.56, 0.5])
+    assert [(one.entry.name, one.rank, one.tied) for one in ranking] == [("leader", 1, True), ("other", 1, True)]
+
+
+def test_more_seeds_are_left_out_of_a_pair_and_equal_entries_tie(tmp_path: Path) -> None:
     more = made("c", ["1" * 90 + "0" * 10] * 5)
     (ranking,) = rank({tmp_path / "c": more, tmp_path / "d": made("d", ["1" * 40 + "0" * 60] * 3)}).values()
     assert [(found.entry.name, found.rank, found.tied) for found in ranking] == [("c", 1, False), ("d", 2, False)]
@@ -665,16 +708,67 @@ def test_a_claim_is_refused_exactly_outside_wilsons_interval(measured: dict[str,
     assert told == ()  # all held, all claimed
 
 
-def test_what_was_not_tried_is_no_claim_of_an_attack_and_one_of_the_worst_case(
+def test_what_could_not_be_attacked_here_is_not_checked(measured: dict[str, dict[str, str]]) -> None:
+    claim = claimed("1" * 11 + "0", pwws="1" * 11 + "0", exhaustive="1" * 10 + "?0")
+    # All or few of them: the lie may be about those.
+    for marks, missing, compared in (("?" * 11, 11, 1), ("1" * 9 + "??", 2, 10)):
+        measured |= {"clean": by_id("1" * 11 + "0"), "pwws": by_id(f"{marks}0"), "exhaustive": by_id("?" * 11 + "0")}
+        verdict = verify(*claim, WORD_LIST)
+        assert not verdict.stands
+        assert (verdict.refused, verdict.checked) == ((), f"1 model, {compared} of 12 examples")
+        assert verdict.unchecked == (f"x-0: {missing} of 11 examples could not be attacked here",)
+    measured["pwws"] = by_id("1" * 11 + "0")  # what exhaustive search passes over is known by the others
+    verdict = verify(*claim, WORD_LIST)
+    assert (verdict.stands, verdict.unchecked, verdict.checked) == (True, (), "1 model, 12 examples each")
+    # Another attack broke it: the worst case is known, and what PWWS does to it, which is claimed, is not.
+    measured["pwws"], measured["exhaustive"] = by_id("?" + "1" * 10 + "0"), by_id("0" + "1" * 10 + "0")
+    verdict = verify(*claim, WORD_LIST)
+    assert verdict.unchecked == ("x-0: 1 of 11 examples could not be attacked here",)
+    # An attack on what is left has nothing to try where one before it broke the example.
+    (entry, *rest), measured["pwws"] = claim, by_id("0" + "1" * 10 + "0")
+    measured["exhaustive"] = by_id("?" + "1" * 10 + "0")
+    (model,) = entry.models
+    last = replace(model, held={"pwws": "0" + model.held["pwws"][1:], "genetic": "0" + "1" * 10 + "0"})
+    measured["genetic"] = by_id("?" + "1" * 10 + "0")
+    del measured["exhaustive"]
+    verdict = verify(replace(entry, models=(last,), left=("genetic",)), *rest, WORD_LIST)
+    assert (verdict.stands, verdict.checked) == (True, "1 model, 12 examples each")
+    # Nor does an entry stand of which nothing was compared because it claims nothing.
+    nothing = replace(last, held={"pwws": "?" * 11 + "0", "genetic": "?" * 11 + "0"})
+    seed = next(seed for seed in range(9) if 11 not in np.random.default_rng(seed).permutation(12)[:4])
+    verdict = verify(replace(entry, models=(nothing,)), *rest, WORD_LIST, count=4, seed=seed)
+    assert (verdict.stands, verdict.checked) == (False, "1 model, 0 of 4 examples")
+    assert verdict.unchecked == ("x-0: the entry claims nothing of the examples chosen; take more, or others",)
+
+
+def test_a_lie_does_not_stand_where_attacks_fail(
+    entry: Entry, victims: list[Victim], examples: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of memory on every text but those of the examples."""
+    own = {row.texts for row in examples}
+    models = tuple(replace(model, held=dict.fromkeys(model.held, model.clean)) for model in entry.models)
+    for victim in victims:
+
+        def fail(rows: Any, ask: Any = victim._predict) -> Any:
+            if any(tuple(row) not in own for row in rows):
+                raise RuntimeError("CUDA out of memory")
+            return ask(rows)
+
+        monkeypatch.setattr(victim, "_predict", fail)
+    verdict = verify(replace(entry, models=models), victims, examples, WORD_LIST, count=len(examples))
+    assert not verdict.stands
+    assert len(verdict.unchecked) == len(victims)
+
+
+def test_what_was_not_tried_is_no_claim(
     measured: dict[str, dict[str, str]],
 ) -> None:
     measured |= {"clean": by_id("1" * 12), "pwws": by_id("0" * 11 + "1")}
-    assert verify(*claimed("1" * 12, pwws="?" * 11 + "1"), WORD_LIST).refused == (
-        "x-0: under all attacks it claims 100.0% of 12 examples and keeps 8.3% [1.5%, 35.4%]",
-        "in all models 11 examples that it claims to hold are broken, and 0 the other way",
-    )
-    measured |= {"clean": by_id("1" * 12), "pwws": by_id("?" * 12)}
-    assert verify(*claimed("1" * 12, pwws="1" * 12), WORD_LIST).stands  # nothing was measured
+    verdict = verify(*claimed("1" * 12, pwws="?" * 11 + "1"), WORD_LIST)  # which is 1 of 12 on the board, as measured
+    assert (verdict.stands, verdict.checked) == (True, "1 model, 1 of 12 examples")
+    measured |= {"clean": by_id("1" * 12), "pwws": by_id("1" * 12)}
+    verdict = verify(*claimed("1" * 12, pwws="?" * 11 + "1"), WORD_LIST)  # an attack that worked here only
+    assert (verdict.refused, verdict.unchecked) == ((), ())
     measured |= {"clean": by_id("1" * 12), "pwws": by_id("1" * 12), "beam": by_id("1" * 12)}
     assert verify(*claimed("1" * 12, pwws="1" * 12), WORD_LIST).refused == (
         "x-0: the entry does not have the attack beam",
@@ -1059,6 +1153,14 @@ def run(*words: Any, code: int = 0) -> str:
     return " ".join(found.output.split())
 
 
+def verify_found(path: Path, field: str, line: str, words: list[str]) -> str:
+    """What the command prints if a check finds this."""
+    verdict = Verdict(refused=(), checked="3 models, 13 of 15 examples", unchecked=())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unshaken.leaderboard, "verify", lambda *_, **__: replace(verdict, **{field: (line,)}))
+        return run("verify", path, "-n", 5, *words, code=1)
+
+
 def refused(*words: Any) -> str:
     found = CliRunner().invoke(app, ["leaderboard", *map(str, words)])
     assert isinstance(found.exception, UnshakenError)
@@ -1078,6 +1180,9 @@ def test_from_models_to_a_page_on_the_command_line(world: Path, tmp_path: Path) 
     run("submit", tmp_path / "run" / "entry.json", tmp_path / "board")
     (path,) = (tmp_path / "board").glob("*.json")
     assert "plain: stands (3 models, 5 examples each)" in run("verify", path, "-n", 5, *words)
+    part = verify_found(path, "unchecked", "x-0: 2 of 5 examples could not be attacked here", words)
+    assert "could not be checked: x-0: 2 of 5 examples could not be attacked here" in part
+    assert "plain: could not be checked (3 models, 13 of 15 examples)" in part
     values = json.loads(path.read_text())
     values["models"][0]["held"] = dict.fromkeys(values["models"][0]["held"], values["models"][0]["clean"])
     (tmp_path / "lying.json").write_text(json.dumps(values))

@@ -696,6 +696,31 @@ def test_a_worst_case_is_one_of_one_model() -> None:
     assert "| not known: the records do not say" in markdown(recipe, again, 2, "e")
 
 
+def test_runs_that_answered_different_examples_are_neither_averaged_nor_compared() -> None:
+    """A file may change under its path between two runs, and have as many rows as before."""
+    recipe = parse_recipe("small", RECIPE, "small.toml")
+
+    def shown(**data: tuple[str, str]) -> dict[str, Cell]:
+        outcomes = {}
+        for method in recipe.methods[:2]:
+            for seed, rows in enumerate(data[method.name]):
+                run = recipe.run("e", method, recipe.columns[0], seed)
+                held = "1111" if method.name == "swap" else "1100"
+                outcomes[run.key] = Outcome(
+                    run=run, measured={"sst2 clean": Measured(held=held, majority=0.5, data=rows, model="m")}
+                )
+        found = cells(recipe, outcomes, "e", seeds=[0, 1])
+        return {cell.method: cell for cell in found if cell.column == recipe.columns[0].name}
+
+    same = shown(plain=("x", "x"), swap=("x", "x"))
+    assert (same["plain"].ours, same["swap"].ours, same["swap"].gain) == (50, 100, 50)
+    apart = shown(plain=("x", "x"), swap=("y", "y"))
+    assert (apart["plain"].ours, apart["swap"].ours, apart["swap"].gain) == (50, 100, None)
+    mixed = shown(plain=("x", "x"), swap=("x", "y"))
+    assert (mixed["plain"].ours, mixed["swap"].ours) == (50, None)
+    assert mixed["swap"].why == "its runs answered different examples"
+
+
 def test_the_page_shows_paper_ours_and_what_was_not_run() -> None:
     recipe, found = table_of(["10101010"] * 2, ["11111111"] * 2)
     other = markdown(recipe, list(found.values()), encoder="minilm")

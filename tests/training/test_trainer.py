@@ -17,7 +17,8 @@ from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
-from unshaken.defences import Defence, FreeLB, InfoBERT, InformativeTerm, Standard
+from unshaken.defences import SWAP, Defence, FreeLB, InfoBERT, InformativeTerm, Standard
+from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.readers import Readers, Unicode
 from unshaken.readers import load as load_reader
 from unshaken.solvers import Anderson, FixedPoint
@@ -506,6 +507,17 @@ def test_a_class_has_one_number_in_training_selection_and_model(tmp_path, tokeni
         RobustTrainer(model, arguments(tmp_path), processing_class=tokenizer, train_dataset=examples)
     trainer = RobustTrainer(model, arguments(tmp_path), **given)  # a table is numbered as the model has it
     assert trainer.train_dataset.labels == [2] * 4 + [1] * 4 + [0] * 4
+
+
+def test_a_model_that_is_trained_on_keeps_the_record_of_what_it_knew(tmp_path, tokenizer):
+    known = SWAP(substitutions=Dictionary(entries={"good": ["fine"]}), variants=2)
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(tmp_path / "a", tokenizer, defence=known, max_steps=1).save_model(str(first))
+    train(tmp_path / "b", tokenizer, model=type(network()).from_pretrained(first), max_steps=1).save_model(str(second))
+    fingerprints = [
+        {one["fingerprint"] for one in TrainingRecord.load(folder).substitutions} for folder in (first, second)
+    ]
+    assert fingerprints[0] == fingerprints[1] == {known.substitutions.fingerprint}
 
 
 def test_no_reader_of_an_earlier_model_stays_beside_a_model_without_one(tmp_path, tokenizer):

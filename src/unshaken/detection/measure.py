@@ -15,6 +15,7 @@ from unshaken.detection.guarded import Guarded
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.names import optional
+from unshaken.victims.classes import require_same_classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,7 @@ def detect(
     Example:
         >>> detect(Agreement(Vote(victim, k=16)), data.test, PWWS()).fooled_jointly
     """
+    require_same_classes(detector.victim, examples)
     known = detector.suspicion([row.texts for row in (examples if calibration is None else calibration)])
     answers, suspicion = detector.answers_and_suspicion([row.texts for row in examples])
     found = attack(detector.victim, examples, progress=progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,13 @@ def record_of(trainer: Any) -> TrainingRecord:
         seed=int(trainer.args.seed),
         base_model=Path(str(getattr(trainer.model.config, "_name_or_path", "") or "unknown")).name,
         task=data.name if isinstance(data, Examples) else "unknown",
-        substitutions=once([*described_sets(known_sets(trainer.defence)), *_smoothed_over(smoothing)]),
+        substitutions=once(
+            [
+                *described_sets(known_sets(trainer.defence)),
+                *_smoothed_over(smoothing),
+                *earlier_sets(str(getattr(trainer.model.config, "_name_or_path", "") or "unknown"), trainer.model),
+            ]
+        ),
         details={
             "connection": None if connection is None else connection.to_dict(),
             **({} if smoothing is None else {"smoothing": smoothing}),
@@ -110,8 +116,15 @@ def known_sets(defence: Any, smoothing: Smoothing | None = None) -> list[Substit
     used = [getattr(part, "substitutions", None) for part in getattr(defence, "parts", [defence])]
     used += [] if smoothing is None else smoothing.sets
     sets = [one for one in used if one is not None and not isinstance(one, str)]
-    behind = [source for one in sets for source in (*getattr(one, "sources", ()), getattr(one, "source", None))]
-    return [*sets, *(source for source in behind if isinstance(source, Substitutions))]
+    return [*sets, *(source for one in sets for source in _behind(one))]
+
+
+def _behind(one: Substitutions) -> Iterator[Substitutions]:
+    """The sets that a set is made of, and those that they are made of."""
+    for source in (*getattr(one, "sources", ()), getattr(one, "source", None)):
+        if isinstance(source, Substitutions):
+            yield source
+            yield from _behind(source)
 
 
 def described_sets(sets: Iterable[Substitutions]) -> tuple[dict[str, str], ...]:

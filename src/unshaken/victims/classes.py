@@ -1,0 +1,33 @@
+"""Labels must mean to the examples what they mean to the victim, or right answers count as wrong and wrong as right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unshaken.errors import UnshakenError
+from unshaken.examples import Example, Examples
+from unshaken.victims.base import Victim
+
+
+def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
+    """Refuse labels that the victim has no class for, and class names in another order than its own.
+
+    Examples without class names, a plain list of them for one, are taken to be in the victim's order.
+    """
+    names = examples.label_names if isinstance(examples, Examples) else ()
+    called = examples.name if isinstance(examples, Examples) else "the list of examples"
+    largest = max((int(row.label) for row in examples), default=0)
+    if largest >= victim.num_labels:
+        raise UnshakenError(f"{called} has the label {largest}, {victim.name} has {victim.num_labels} classes only")
+    if names and len(names) != victim.num_labels:
+        raise UnshakenError(
+            f"{victim.name} has {victim.num_labels} classes, {called} has {len(names)} "
+            f"({', '.join(names)}); evaluate a model on the task it was trained for"
+        )
+    own = [name.lower() for name in victim.label_names]
+    wanted = [name.lower() for name in names]
+    if sorted(own) == sorted(wanted) and own != wanted:
+        raise UnshakenError(
+            f"{victim.name} counts its classes as {', '.join(own)}, {called} as {', '.join(wanted)}; give the "
+            "examples label_names in the model's order"
+        )
