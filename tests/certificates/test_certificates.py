@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +29,7 @@ from unshaken.certificates import (
     lower_bound,
 )
 from unshaken.errors import UnshakenError
-from unshaken.examples import Example
+from unshaken.examples import Example, Examples
 from unshaken.schema import decode
 from unshaken.substitutions import Dictionary, Typos, match_case, segment
 from unshaken.victims.base import Texts
@@ -525,6 +525,42 @@ def test_a_bar_is_shown_where_it_is_asked_for_and_is_gone_afterwards(capsys: pyt
     shown = capsys.readouterr().out
     assert shown
     assert "deletion" not in shown.split("\x1b[2K")[-1]
+
+
+def test_labels_in_another_order_are_refused_before_anything_is_asked() -> None:
+    """The proof would be of the wrong class: 0% certified of a model that is always right."""
+    asked: list[str] = []
+    victim = Victim.from_callable(
+        lambda texts: asked.extend(texts) or [[0.1, 0.9]] * len(texts),  # type: ignore[func-returns-value]
+        label_names=("negative", "positive"),
+    )
+    good = Examples.from_lists(["good film"], ["positive"], label_names=("negative", "positive"))
+    turned = Examples.from_lists(["good film"], ["positive"], label_names=("positive", "negative"))
+    more = Examples.from_lists(["good film"], [0], label_names=("negative", "positive", "neutral"))
+    certificate = RanMask(samples=20, guesses=5)
+    for rows, message in (
+        (turned, "counts its classes as negative, positive, examples as positive, negative"),
+        (more, "has 2 classes, examples has 3"),
+        ([Example(id="0", texts=("good film",), label=2)], "the list of examples has the label 2"),
+    ):
+        with pytest.raises(UnshakenError, match=message):
+            certificate(victim, rows)
+    assert asked == []
+    assert certificate(victim, good).clean == 1
+
+
+def test_the_command_line_refuses_every_set_with_other_labels_before_it_certifies_one(
+    refused, make_tiny, tmp_path, monkeypatch, write_rows
+) -> None:
+    data = write_rows(tmp_path / "reviews.csv", ("text", "label"), ("a good film", "neg"), ("a bad film", "pos"))
+    model = make_tiny(id2label={0: "neg", 1: "pos"}, label2id={"neg": 0, "pos": 1})
+    rows = Examples.from_lists(["a good film"], [0], label_names=("neg", "pos"), name="rows")
+    turned = replace(rows, label_names=("pos", "neg"), name="turned")
+    monkeypatch.setattr("unshaken.cli.data.load_sets", lambda *_, **__: {"rows": rows, "turned": turned})
+    out = tmp_path / "out"
+    line = refused("certify", model, data, "--certificate", "ranmask:samples=5", "--device", "cpu", "--out", out)
+    assert "counts its classes as neg, pos, turned as pos, neg" in line
+    assert not list(out.glob("*.certified.json"))
 
 
 def test_the_command_line_certifies(unshaken, tiny, tmp_path, write_rows) -> None:

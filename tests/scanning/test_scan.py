@@ -325,7 +325,7 @@ def test_a_file_is_scanned_in_the_columns_of_training_and_with_classes_of_mixed_
         method="plain", seed=0, base_model="tiny", task="mine", details={"text_columns": ["a"], "label_column": "c"}
     )
     record.save(model)
-    rows = [("a good film", "b", "1", "d"), ("a bad film", "b", "other", "d"), ("an odd film", "b", "0", "d")]
+    rows = [("a good film", "b", "1", "d"), ("a bad film", "b", "other", "d"), ("an odd film", "b", "1", "d")]
     write_rows(tmp_path / "mails.csv", ("a", "b", "c", "d"), *rows)
     code, _, err = unshaken("scan", model, "mails.csv", "--family", "leetspeak", "--search", 0, "--out", "found")
     assert code == 0, err

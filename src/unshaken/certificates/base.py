@@ -16,6 +16,7 @@ from unshaken.names import optional
 from unshaken.proportion import Proportion
 from unshaken.substitutions.base import Substitutions
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.classes import require_same_classes
 
 ALL_WORDS = 10**9  # a radius beyond the length of any text
 MAJORITY = 0.5 + 1e-9  # a tie proves nothing, nor does rounding
@@ -133,6 +134,7 @@ class Certificate(ABC):
         """
         if not len(examples):
             raise UnshakenError("there are no examples to certify")
+        require_same_classes(victim, examples)
         from rich.progress import track
 
         start = time.perf_counter()

@@ -51,6 +51,7 @@ def certify(
     from unshaken.reports.certified import terminal_certified, title
     from unshaken.schema import encode
     from unshaken.victims import Victim
+    from unshaken.victims.classes import require_same_classes
 
     chosen = parse_certificates(certificate or ["safer"], substitutions, seed)
     radii = [options.whole_number("--radius", part) for part in radius.split(",")]
@@ -60,6 +61,8 @@ def certify(
             model, device=device, dtype=dtype, max_length=max_length, trust_remote_code=trust_remote_code
         )
         sets = load_sets(task, data, victim, count, seed, text_columns=text_column, label_column=label_column)
+        for examples in sets.values():  # all of them before the first is certified, which takes long
+            require_same_classes(victim, examples)
         paths = options.new_files(out, sets, "certified")
         for name, examples in sets.items():
             note(certificates_outlook(victim, examples, chosen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from unshaken.errors import UnshakenError
 
 if TYPE_CHECKING:
     from unshaken.examples import Examples
+    from unshaken.scanning import FamilyResult
     from unshaken.victims.base import Victim
 
 ASKED_AGAIN = 16  # texts, to see whether a victim answers at random
@@ -103,7 +105,9 @@ def scan(
     from unshaken.console import Console
     from unshaken.scanning import families
     from unshaken.scanning import scan as run
+    from unshaken.tasks import task_names
     from unshaken.victims import Victim
+    from unshaken.victims.classes import require_same_classes
 
     families(chosen, masked_lm=masked_lm)  # a slip is told before a model is loaded
     names = tuple(name.strip() for name in labels.split(",")) if labels else ()
@@ -119,12 +123,15 @@ def scan(
         target = _with_classes(Victim.of(model, **loading), names)
     console = Console()
     sets = load_sets(task, data, target, count, seed, **rows)
+    for examples in sets.values():  # all of them before the first is scanned
+        require_same_classes(target, examples)
     _tell_randomness(target, next(iter(sets.values())))
     if reader is not None:
         target = with_reader(target, reader)
     if chosen is None and masked_lm is None:
         console.print("masked-lm is left out: it needs a model (--masked-lm)", style="dim", markup=False)
-    failed: list[str] = []
+    files = {f"{Path(name).stem}/test": name for name in task_names(task) if Path(name).is_file()}  # by set
+    failed: list[FamilyResult] = []
     for name, examples in sets.items():
         result = run(
             target,
@@ -139,17 +146,20 @@ def scan(
             seed=seed,
             progress=lambda edits: console.print(f"{edits} ...", style="dim", markup=False),
         )
+        result = replace(result, file=files.get(name))
         folder = out if len(sets) == 1 else out / name.replace("/", "-")
         for file in ("scan.json", "scan.html", "junit.xml", "scan.sarif"):
             result.save(folder / file, fail_under=fail_under)
         console.print(result)
         console.print(f"Report: {folder / 'scan.html'}", markup=False, soft_wrap=True)
-        failed += [] if fail_under is None else [item.name for item in result.failures(fail_under)]
+        failed += [] if fail_under is None else result.failures(fail_under)
     if is_address:  # they were kept for a scan that is killed; the next one asks the service as it is then
         (out / "answers.jsonl").unlink(missing_ok=True)
+    for is_unknown in (False, True):
+        said = "No search got an answer" if is_unknown else f"Below {fail_under or 0:g}% of the right answers"
+        if named := ", ".join(dict.fromkeys(item.name for item in failed if item.is_unknown == is_unknown)):
+            console.print(f"{said} (--fail-under): {named}.", markup=False)
     if failed:
-        named = ", ".join(dict.fromkeys(failed))
-        console.print(f"Below {fail_under:g}% of the right answers (--fail-under): {named}.", markup=False)
         raise typer.Exit(1)
 
 

@@ -21,6 +21,7 @@ from unshaken.processes import WHOLE, Shard
 from unshaken.tasks.tables import table_examples
 from unshaken.victims import Victim
 from unshaken.victims.calibrated import Tempered, TemperedModel, calibrated
+from unshaken.victims.classes import require_same_classes
 
 
 def evaluate(
@@ -133,7 +134,7 @@ def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:
             raise UnshakenError(f"{rows.name} is empty; there is nothing to evaluate")
         rows.require_classes()
         for victim in models:
-            _check_labels(victim, rows)
+            require_same_classes(victim, rows)
 
 
 def chosen_attacks(attacks: Attack | str | Sequence[Attack | str]) -> list[Attack]:
@@ -145,22 +146,3 @@ def chosen_attacks(attacks: Attack | str | Sequence[Attack | str]) -> list[Attac
         else attack
         for attack in chosen
     ]
-
-
-def _check_labels(victim: Victim, rows: Examples) -> None:
-    """Labels must fit the model, and mean what the model means by them."""
-    largest = max(int(label) for label in rows.labels)
-    if largest >= victim.num_labels:
-        raise UnshakenError(f"{rows.name} has the label {largest}, {victim.name} has {victim.num_labels} classes only")
-    if rows.label_names and len(rows.label_names) != victim.num_labels:
-        raise UnshakenError(
-            f"{victim.name} has {victim.num_labels} classes, {rows.name} has {len(rows.label_names)} "
-            f"({', '.join(rows.label_names)}); evaluate a model on the task it was trained for"
-        )
-    names = [name.lower() for name in victim.label_names]
-    wanted = [name.lower() for name in rows.label_names]
-    if sorted(names) == sorted(wanted) and names != wanted:
-        raise UnshakenError(
-            f"{victim.name} counts its classes as {', '.join(names)}, {rows.name} as {', '.join(wanted)}; give the "
-            "examples label_names in the model's order"
-        )

@@ -11,6 +11,7 @@ import numpy as np
 
 from unshaken.attacks import Greedy
 from unshaken.attacks.faithfulness import alike
+from unshaken.attacks.results import AttackResult
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
 from unshaken.names import lookup
@@ -20,6 +21,7 @@ from unshaken.scanning.results import OWN_ANSWERS, Broken, FamilyResult, ScanRes
 from unshaken.tasks import table_examples
 from unshaken.tasks.rows import UNLABELLED, is_unlabelled
 from unshaken.victims.base import Texts, Victim
+from unshaken.victims.classes import require_same_classes
 from unshaken.victims.wrapper import Wrapper
 
 ROUNDING = 1e-6  # of a probability in float32
@@ -108,6 +110,7 @@ def scan(
     examples = _examples(texts, model, guard, protected)
     if not len(examples):
         raise UnshakenError(f"{examples.name} is empty; there is nothing to scan")
+    require_same_classes(model, examples)  # of the classifier itself: a guard has two classes of its own
     label = None if protected is None else 1
     rows = examples.with_rows(
         row if protected is None else Example(id=row.id, texts=row.texts, label=int(row.label == protected))
@@ -200,7 +203,8 @@ class _Scan:
         survivors = [row for row, held in zip(self.right, kept, strict=True) if held]
         # The first would be of one label in a file that is sorted by it.
         drawn = self.examples.with_rows(survivors).sample(self.search, self.seed)
-        searched, by_search, queries = self._search(family, list(drawn))
+        tried, by_search = self._search(family, list(drawn))
+        failed = [row for row in tried if row.outcome == "error"]
         other = self.victim.log_probabilities([tuple(map(family.fixed, row.texts)) for row in self.harmless])
         return FamilyResult(
             name=family.name,
@@ -209,20 +213,22 @@ class _Scan:
             people=family.people,
             total=len(self.right),
             kept_fixed=len(survivors),
-            searched=searched,
+            searched=sum(row.outcome in ("success", "failure") for row in tried),  # an error is no survivor
+            errors=len(failed),
+            error=failed[0].error if failed else None,
             found=len(by_search),
             harmless=len(self.harmless),
             alarms_before=self.alarms,
             alarms_after=int((other.argmax(-1) == self.label).sum()) if self.harmless else 0,
-            queries=len(edited) + len(self.harmless) + queries,
+            queries=len(edited) + len(self.harmless) + sum(row.queries for row in tried),
             seconds=round(time.perf_counter() - start, 3),
             broken=tuple((broken + by_search)[:SHOWN]),
         )
 
-    def _search(self, family: Family, rows: list[Example]) -> tuple[int, list[Broken], int]:
+    def _search(self, family: Family, rows: list[Example]) -> tuple[Sequence[AttackResult], list[Broken]]:
         """Greedy search for the words and forms that break what the fixed edit did not."""
         if not rows:
-            return 0, [], 0
+            return [], []
         attack = Greedy(
             substitutions=family.substitutions,
             constraints=(alike(self.similarity),) if self._filters(family) else (),
@@ -237,7 +243,7 @@ class _Scan:
             self._broken(by_id[hit.example_id], hit.adversarial or (), score, by_search=True)
             for hit, score in zip(hits, scores, strict=True)
         ]
-        return len(rows), broken, sum(row.queries for row in results)
+        return results, broken
 
     def _filters(self, family: Family) -> bool:
         return self.similarity > 0 and family.name in REWORDING
