@@ -92,6 +92,10 @@ def score(
     )
     path = write_json(out / "entry.json", encode(entry))
     console.print(f"{name}: worst case {entry.share('worst')}, clean {entry.share('clean')}", markup=False)
+    if unsettled := entry.unsettled():
+        total = len(entry.models) * len(entry.ids)
+        line = f"{unsettled:,} of {total:,} examples, over all models, could not be attacked in full: not held"
+        console.print(line, markup=False, soft_wrap=True)
     console.print(f"Entry: {path}", markup=False, soft_wrap=True)
 
 
@@ -120,7 +124,8 @@ def verify(
 ) -> None:
     """Attack a part of an entry again, and check its claims.
 
-    Refused, with exit code 1, are claims outside the interval of what comes out.
+    Refused, with exit code 1, are claims outside the interval of what comes out. Where an attack fails here the entry
+    could not be checked, which is exit code 1 too.
     """
     options.require_models(*(model or ()), *(public or ()))
     _require_entries(entry)
@@ -142,7 +147,10 @@ def verify(
     verdict = verify(claimed, victims, examples, words, count=count, seed=seed, public=others)
     for line in verdict.refused:
         console.print(f"refused: {line}", markup=False, soft_wrap=True)
-    console.print(f"{claimed.name}: {'stands' if verdict.stands else 'refused'} ({verdict.checked})", markup=False)
+    for line in verdict.unchecked:
+        console.print(f"could not be checked: {line}", markup=False, soft_wrap=True)
+    found = "stands" if verdict.stands else "refused" if verdict.refused else "could not be checked"
+    console.print(f"{claimed.name}: {found} ({verdict.checked})", markup=False)
     if not verdict.stands:
         raise typer.Exit(1)
 

@@ -133,10 +133,13 @@ class Entry:
     def marks(self, condition: str, broken: Sequence[tuple[str, str]] = ()) -> np.ndarray:
         """(seeds, examples) of 1, 0 and NaN under "clean", "worst" or an attack.
 
+        The worst case has no NaN: what is unknown there has not held under every attack, and leaving it out would rank
+        an entry by the examples on which its attacks worked.
+
         Args:
             broken: (model fingerprint, example id) that third parties broke; they count in the worst case.
         """
-        values = {"1": 1.0, "0": 0.0, "?": np.nan}
+        values = {"1": 1.0, "0": 0.0, "?": 0.0 if condition == "worst" else np.nan}
         rows = [
             model.clean if condition == "clean" else model.worst if condition == "worst" else model.held[condition]
             for model in self.models
@@ -147,6 +150,15 @@ class Entry:
             for fingerprint, key in broken:
                 table[models.index(fingerprint), ids.index(key)] = 0.0
         return table
+
+    def unsettled(self, broken: Sequence[tuple[str, str]] = ()) -> int:
+        """Examples, over all models, that nothing broke and an attack that had to be tried could not be tried on."""
+        settled = set(broken)
+        return sum(
+            mark == "?" and (model.fingerprint, key) not in settled
+            for model in self.models
+            for key, mark in zip(self.ids, model.worst, strict=True)
+        )
 
     def share(self, condition: str, broken: Sequence[tuple[str, str]] = ()) -> Interval:
         """Mean over seeds with its interval over other seeds and other examples.

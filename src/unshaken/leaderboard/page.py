@@ -61,6 +61,7 @@ def _row(one: Ranked) -> dict[str, Any]:
         "clean": str(one.clean),
         "worst": str(one.worst),
         "worst_value": one.worst.estimate,
+        "unsettled": "" if not one.unsettled else f"{one.unsettled:,} of {len(entry.models) * len(entry.ids):,}",
         "clean_value": one.clean.estimate,
         "seeds": len(entry.models),
         "cost": "" if cost is None else f"{cost:.1f}",
@@ -94,7 +95,9 @@ def _evidence(entry: Entry) -> list[tuple[str, str, str]]:
 def _under(entry: Entry, name: str) -> str:
     """What an attack did; of one on what was left in counts, since a share of it says nothing about all examples."""
     if name not in entry.left:
-        return str(entry.share(name))
+        untried = sum(model.held[name].count("?") for model in entry.models)
+        told = f" of those tried; {untried:,} of {len(entry.models) * len(entry.ids):,} in all models were not"
+        return f"{entry.share(name)}{told if untried else ''}"
     marks = [
         mark
         for model in entry.models

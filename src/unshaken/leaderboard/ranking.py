@@ -1,4 +1,4 @@
-"""`rank`: entries of one track by their worst case, with ties if the difference cannot be told from none."""
+"""`rank`: entries of one track by their worst case, with ties unless the difference is above zero."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Ranked:
 
     Attributes:
         rank: None with fewer than three seeds.
-        tied: Whether others share the rank because the paired difference may be none.
+        tied: Whether others share the rank because the paired difference does not tell which is better.
         breaks: Examples that third parties broke and the suite had not, in all models.
         on_record: Examples that third parties broke, whatever the suite had done to them.
+        unsettled: Examples, in all models, of which the worst case is not known; they count as not held.
     """
 
     entry: Entry
@@ -32,6 +33,7 @@ class Ranked:
     worst: Interval
     breaks: int
     on_record: int
+    unsettled: int
 
 
 def rank(entries: Mapping[Path, Entry]) -> dict[tuple[str, ...], list[Ranked]]:
@@ -52,7 +54,7 @@ def _rank(group: Sequence[tuple[Entry, list[tuple[str, str]]]]) -> list[Ranked]:
             places.append(None)
             continue
         ranked += 1
-        if first is None or not _may_be_equal(ordered[first], (entry, broken)):
+        if first is None or _is_better(ordered[first], (entry, broken)):
             first = number
             places.append(ranked)
         else:
@@ -64,22 +66,28 @@ def _rank(group: Sequence[tuple[Entry, list[tuple[str, str]]]]) -> list[Ranked]:
             tied=place is not None and places.count(place) > 1,
             clean=entry.share("clean"),
             worst=entry.share("worst", broken),
-            breaks=int(((entry.marks("worst") != 0) & (entry.marks("worst", broken) == 0)).sum()),
+            breaks=_not_found_by_the_suite(entry, broken),
             on_record=len(broken),
+            unsettled=entry.unsettled(broken),
         )
         for (entry, broken), place in zip(ordered, places, strict=True)
     ]
 
 
-def _may_be_equal(one: tuple[Entry, list[tuple[str, str]]], other: tuple[Entry, list[tuple[str, str]]]) -> bool:
-    """Whether the interval of the paired difference, over other seeds and other examples, has zero in it."""
+def _not_found_by_the_suite(entry: Entry, broken: Sequence[tuple[str, str]]) -> int:
+    marks = {(model.fingerprint, *own) for model in entry.models for own in zip(entry.ids, model.worst, strict=True)}
+    return sum((*own, "0") not in marks for own in broken)
+
+
+def _is_better(one: tuple[Entry, list[tuple[str, str]]], other: tuple[Entry, list[tuple[str, str]]]) -> bool:
+    """Whether the interval of the paired difference, over other seeds and other examples, lies above zero.
+
+    On the seeds that both have, the difference may point the other way than the shares that order them: no better.
+    """
     # By seed, however an entry lists its models: a seed splits and orders the rows of training alike for all methods.
     orders = [np.argsort([model.record.seed for model in entry.models]) for entry, _ in (one, other)]
     marks = [entry.marks("worst", broken) for entry, broken in (one, other)]
     tables = [table[order] for table, order in zip(marks, orders, strict=True)]
     seeds = min(map(len, tables))
     difference = tables[0][:seeds] - tables[1][:seeds]
-    if not np.isfinite(difference).any(axis=1).all():
-        return True  # nothing is known of both
-    interval = over_seeds_and_examples([difference])
-    return interval.low <= 0 <= interval.high
+    return over_seeds_and_examples([difference]).low > 0

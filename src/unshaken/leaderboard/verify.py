@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unshaken.attacks.results import PASSING_OVER
 from unshaken.display import counted
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
@@ -41,15 +42,18 @@ class Verdict:
 
     Attributes:
         refused: Each claim that does not hold, in words; empty if the entry stands.
-        checked: Models and examples that were run again; models that were not given were not.
+        checked: Models that were run again and examples whose worst case was compared; models that were not given were
+            not.
+        unchecked: Each model of which claims could not be checked, in words: nothing speaks against them, nor for them.
     """
 
     refused: tuple[str, ...]
     checked: str
+    unchecked: tuple[str, ...] = ()
 
     @property
     def stands(self) -> bool:
-        return not self.refused
+        return not self.refused and not self.unchecked
 
 
 def verify(
@@ -70,14 +74,14 @@ def verify(
     those whose mark differs, over all models, fell with the attacker more often than a fair coin would have it. What
     the record beside the weights says of sets, seed and cost has to be what the entry says and to fit its track, and
     flags that come out raised have to be told. What the entry tried on all examples is tried on all, and the rest on
-    what is left.
+    what is left. A claim about an example that could not be attacked here is not checked, and then no entry stands.
     """
     by_fingerprint = {victim.fingerprint: victim for victim in victims}
     entry.require_examples(examples)
     entry.require_substitutions(substitutions)
     places = np.sort(np.random.default_rng(seed).permutation(len(entry.ids))[:count])
     part = examples.part(entry.ids[place] for place in places)
-    refused, differing, run = [], [], 0
+    refused, unchecked, differing, run, compared = [], [], [], 0, 0
     if not math.isclose(entry.majority, examples.majority_baseline):
         refused.append(f"the majority baseline is {examples.majority_baseline:.1%}, not {entry.majority:.1%}")
     cost = cost_of(entry.models[0].record)
@@ -90,13 +94,17 @@ def verify(
             continue
         run += 1
         refused += _misrecorded(entry, model, victim, substitutions)
-        told, differs = _checked(entry, model, victim, part, places, suite(entry.suite, substitutions, public))
-        refused += told
-        differing += differs
+        found = _checked(entry, model, victim, part, places, suite(entry.suite, substitutions, public))
+        refused += found.refused
+        unchecked += found.unchecked
+        differing += found.differing
+        compared += found.compared
     refused += _one_sided(differing)
     models = counted(run, "model") if run == len(entry.models) else f"{run} of {counted(len(entry.models), 'model')}"
-    checked = f"{models}, {counted(len(places), 'example')} each" if run else "nothing was attacked"
-    return Verdict(refused=tuple(refused), checked=checked)
+    total = run * len(places)
+    number = f"{counted(len(places), 'example')} each" if compared == total else f"{compared:,} of {total:,} examples"
+    checked = f"{models}, {number}" if run else "nothing was attacked"
+    return Verdict(refused=tuple(refused), checked=checked, unchecked=tuple(unchecked))
 
 
 def _misrecorded(entry: Entry, model: Scored, victim: Victim, substitutions: Substitutions) -> Iterator[str]:
@@ -122,14 +130,27 @@ def _one_sided(differing: Sequence[bool]) -> list[str]:
     return [f"in all models {fallen} examples that it claims to hold are broken, and {total - fallen} the other way"]
 
 
-def _checked(
-    entry: Entry, model: Scored, victim: Victim, part: Examples, places: np.ndarray, attacks: Suite
-) -> tuple[list[str], list[bool]]:
-    """What is refused, and of each example whose worst case differs whether it was claimed to hold."""
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Of one model: what is refused and what was not checked, and what came of the worst case.
+
+    Attributes:
+        compared: Examples whose worst case is both claimed and measured.
+        differing: Of each of them that differs, whether it was claimed to hold.
+    """
+
+    refused: list[str]
+    unchecked: list[str]
+    compared: int
+    differing: list[bool]
+
+
+def _checked(entry: Entry, model: Scored, victim: Victim, part: Examples, places: np.ndarray, attacks: Suite) -> _Found:
     first = {name: attack for name, attack in attacks.named.items() if name not in entry.left}
     last = {name: attack for name, attack in attacks.named.items() if name in entry.left}
     report = evaluate(victim, part, list(first.values()), then=list(last.values()))
-    again, refused, differing = report.evaluations[0], [], []
+    again, refused, differing, compared = report.evaluations[0], [], [], 0
+    missing: set[int] = set()  # of the examples, those that are claimed and could not be attacked
     told = {flag for flag, verdict, _ in model.flags if verdict == "raised"}
     for flag in dict.fromkeys(check.flag for check in report.checks if check.verdict == "raised"):
         if flag in OF_THE_MODEL - told:
@@ -143,12 +164,13 @@ def _checked(
         if name not in claims:
             refused.append(f"{model.weights}: the entry does not have the attack {name}")
             continue
+        # What is not known to an entry is no claim, and no way out: in the score it counts as not held.
         own = [claims[name][place] for place in places]
-        if name == WORST:  # where a claim is left out of the score, and so no way out
-            own = [mark.replace("?", "1") for mark in own]
         pairs = [(one == "1", other == "1") for one, other in zip(marks, own, strict=True) if "?" not in (one, other)]
         if name == WORST:
-            differing = [other for one, other in pairs if one != other]
+            compared, differing = len(pairs), [other for one, other in pairs if one != other]
+        if name == WORST or (name in first and name.split()[0] not in PASSING_OVER):  # else others may have broken it
+            missing |= {at for at, (one, other) in enumerate(zip(marks, own, strict=True)) if one == "?" != other}
         if not pairs:
             continue
         measured, share = sum(one for one, _ in pairs), sum(other for _, other in pairs) / len(pairs)
@@ -158,4 +180,10 @@ def _checked(
                 f"{model.weights}: under {name} it claims {share:.1%} of {len(pairs)} examples and keeps "
                 f"{interval.estimate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
             )
-    return refused, differing
+    unchecked = []
+    if missing:
+        of = counted(clean.count("1"), "example")
+        unchecked.append(f"{model.weights}: {len(missing)} of {of} could not be attacked here")
+    elif not compared:
+        unchecked.append(f"{model.weights}: the entry claims nothing of the examples chosen; take more, or others")
+    return _Found(refused=refused, unchecked=unchecked, compared=compared, differing=differing)
