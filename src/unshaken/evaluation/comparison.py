@@ -82,7 +82,7 @@ def _against(
         return _each_against(first[0], second, names, seed)
     pairs = [(before[key], after[key]) for key in shared]
     met = [item for pair in pairs for item in pair]
-    conditions = [name for name in first[0].conditions if all(_same_condition(first[0], item, name) for item in met)]
+    conditions = [name for name in first[0].conditions if all(same_condition(first[0], item, name) for item in met)]
     return [item for condition in conditions if (item := _over_seeds(pairs, condition)) is not None]
 
 
@@ -93,7 +93,7 @@ def _each_against(
         _pair(reference, evaluation, condition, names, seed)
         for evaluation in evaluations
         for condition in reference.conditions
-        if _same_condition(reference, evaluation, condition)
+        if same_condition(reference, evaluation, condition)
     )
     return [pair for pair in pairs if pair is not None]
 
@@ -107,7 +107,7 @@ def _by_seed(evaluations: Sequence[Evaluation]) -> dict[int, Evaluation]:
     return first
 
 
-def _same_condition(reference: Evaluation, evaluation: Evaluation, condition: str) -> bool:
+def same_condition(reference: Evaluation, evaluation: Evaluation, condition: str) -> bool:
     """A condition is shared where the attacks behind it have equal settings."""
     if condition not in evaluation.conditions:
         return False
@@ -198,15 +198,22 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> tuple[SeedSpread, ...]:
         for methods in by_method(evaluations)
         for group in methods
         for condition in dict.fromkeys(name for item in group for name in item.conditions)
-        if len(having := _alike(group, condition)) > 1
+        if len(having := alike(group, condition)) > 1
     )
 
 
-def _alike(group: Sequence[Evaluation], condition: str) -> list[Evaluation]:
-    """One evaluation a seed, of those that met the condition as the first of them did."""
+def alike(group: Sequence[Evaluation], condition: str) -> list[Evaluation]:
+    """What a mean is over: one evaluation a seed, of those that met the condition as the first of them did."""
     seeds = {item.model.seed: item for item in reversed(group) if _is_known(item, condition)}
     having = [item for item in group if seeds.get(item.model.seed) is item]
-    return [item for item in having if _same_condition(having[0], item, condition)]
+    return [item for item in having if same_condition(having[0], item, condition)]
+
+
+def over_group(evaluations: Sequence[Evaluation], group: str) -> Interval:
+    """The clean accuracy on the examples of one group, one evaluation a seed, over seeds and examples."""
+    ids = [row.id for row in evaluations[0].predictions if row.group == group]
+    right = [{row.id: float(row.correct) for row in item.predictions} for item in evaluations]
+    return mean_interval(np.array([[one.get(key, np.nan) for key in ids] for one in right]))
 
 
 def mean_interval(table: Any) -> Interval:

@@ -211,16 +211,18 @@ def _key(name: str, settings: Mapping[str, Any]) -> str:
 
 def _model_info(victim: Victim) -> ModelInfo:
     model = getattr(victim.network, "model", None)
+    training = TrainingRecord.load(victim.folder) if Path(victim.folder).is_dir() else None
+    taken_away = "" if training is not None and training.details.get("reader") else None
     return ModelInfo(
         name=victim.name,
         fingerprint=victim.fingerprint,
         num_labels=victim.num_labels,
         max_length=victim.max_length,
         connection=getattr(getattr(model, "config", None), "connection", None),
-        training=TrainingRecord.load(victim.folder) if Path(victim.folder).is_dir() else None,
+        training=training,
         vote=next((asked.settings() for asked in _asked(victim) if isinstance(asked, Vote)), None),
         temperature=victim.temperature if isinstance(victim, Tempered | TemperedModel) else None,
-        reader=",".join(dict.fromkeys(_readers(victim))) or None,
+        reader=",".join(dict.fromkeys(_readers(victim))) or taken_away,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.comparison import Comparison, SeedSpread, compare, over_seeds
 from unshaken.evaluation.flags import Check, check_all
-from unshaken.evaluation.results import AttackRun, Evaluation
+from unshaken.evaluation.results import TOLD, AttackRun, Evaluation
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.files import read_checked_json, write_checked_json, write_text
 from unshaken.names import at, version
@@ -177,14 +177,31 @@ def _told_apart(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
     """The same with other names for data, and for methods, that share one: tables go by names, and would mix them."""
     names = _distinct((item.data.name, item.data.fingerprint) for item in evaluations)
     methods = _distinct(_called(item.model.training) for item in evaluations if item.model.training is not None)
+    votes = {_voted(item.model.vote) for item in evaluations if item.model.vote}
+    told, sizes = _distinct((shown, key) for _, shown, key in votes), Counter(size for size, _, _ in votes)
+
+    def named(vote: dict[str, Any] | None) -> dict[str, Any] | None:
+        if not vote:
+            return vote
+        size, shown, key = _voted(vote)
+        bare = {name: value for name, value in vote.items() if name != TOLD}
+        return {**bare, TOLD: told[shown, key]} if sizes[size] > 1 else bare
+
     return tuple(
         replace(
             item,
             data=replace(item.data, name=names[item.data.name, item.data.fingerprint]),
-            model=replace(item.model, training=_renamed(item.model.training, methods)),
+            model=replace(item.model, training=_renamed(item.model.training, methods), vote=named(item.model.vote)),
         )
         for item in evaluations
     )
+
+
+def _voted(vote: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Its size, and what tells it from others of that size, in words and exactly; not the seed of its patterns."""
+    source = vote.get("substitutions")
+    source = source if isinstance(source, Mapping) else {}
+    return str(vote.get("k")), f"rate {vote.get('rate')}, {source.get('name')}", str(source.get("fingerprint"))
 
 
 def _called(record: TrainingRecord) -> tuple[str, str]:
@@ -282,6 +299,9 @@ def _with_texts(run: Any, texts: dict[str, list[str]], where: str) -> Any:
 def merge(reports: Sequence[Report]) -> Report:
     """One report from several runs. The same model on the same data becomes one evaluation with the attacks of both.
 
+    Of an attack that both ran, the run with fewer errors counts, with the rechecks of both: whatever raises a flag in
+    one of them raises it in the report, in whatever order they are given.
+
     Raises:
         UnshakenError: Where two runs of the same model on the same data answered differently.
     """
@@ -308,11 +328,17 @@ def _join(first: Evaluation, second: Evaluation) -> Evaluation:
         at = next((n for n, one in enumerate(own) if (one.attack, one.settings) == (run.attack, run.settings)), None)
         if at is None:
             own.append(run)
-        elif own[at].left and not run.left:
-            own[at] = run
+        else:
+            own[at] = own[at].joined(run)
     proved = [(item.certificate, item.settings) for item in first.certificates]
     new = [item for item in second.certificates if (item.certificate, item.settings) not in proved]
-    joined = replace(first, attacks=tuple(own), certificates=(*first.certificates, *new))
+    joined = replace(
+        first,
+        model=first.model.joined(second.model),
+        attacks=tuple(own),
+        probes=first.probes.joined(second.probes),
+        certificates=(*first.certificates, *new),
+    )
     for problem in _contradictions(joined):  # an attack of both that broke other examples there, where others were left
         raise UnshakenError(
             f"two runs of {first.model.name} on {first.data.name} cannot be one result: {problem}; evaluate again on "

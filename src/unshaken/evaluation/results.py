@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,8 @@ from unshaken.proportion import Proportion
 
 CLEAN = "clean"
 WORST_CASE = "worst case"
+ALL_READERS = {"unicode", "leet", "spacing", "spelling"}  # what "all" stands for
+TOLD = "told_apart"  # in a vote: what tells it from others of the same size; a report writes it where there are any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +33,36 @@ class ModelInfo:
     training: TrainingRecord | None  # what training left beside the weights
     vote: dict[str, Any] | None = None  # patterns, rate and substitution set; None if the model is asked directly
     temperature: float | None = None  # by which its logits are divided for the searches
-    reader: str | None = None  # the names of what reads its texts; None if nothing does, or if training alone tells
+    reader: str | None = None  # names of what reads its texts, "" if a trained one was taken away; None as trained
 
     @property
     def readers(self) -> set[str]:
         """The names of all that reads its texts, as it was asked or, in a file that does not say, as it was trained."""
-        trained = self.training.details.get("reader") if self.training else None
-        told = self.reader or (trained if isinstance(trained, str) else "")
-        return {spec.partition(":")[0] for spec in split_specs("reader", told)} - {""}
+        return self._trained_readers if self.reader is None else _reader_names(self.reader)
+
+    def joined(self, other: ModelInfo) -> ModelInfo:
+        """The same model, with what either of two runs tells of it."""
+        return replace(
+            self,
+            training=other.training if self.training is None else self.training,
+            reader=other.reader if self.reader is None else self.reader,
+        )
+
+    @property
+    def _trained_readers(self) -> set[str]:
+        return _reader_names(self.training.details.get("reader") if self.training else None)
+
+    @property
+    def has_trained_reader(self) -> bool:
+        """Whether what reads its texts is what read them in training; other settings of one reader are not told."""
+        both = (self.readers, self._trained_readers)
+        asked, trained = (names - {"all"} | ALL_READERS if "all" in names else names for names in both)
+        return asked == trained
+
+    @property
+    def is_as_trained(self) -> bool:
+        """Whether it was asked as training left it: no vote, no temperature, no other reader."""
+        return self.vote is None and self.temperature is None and self.has_trained_reader
 
     @property
     def seed(self) -> int | str:
@@ -49,8 +74,15 @@ class ModelInfo:
         """Models of one method differ by their training seed alone."""
         if self.training is None:
             return self.name
+        read = "" if self.has_trained_reader else f" + reader {self.reader}" if self.reader else " without its reader"
         vote = f" + vote of {self.vote.get('k')}" if self.vote else ""
-        return self.training.method + vote + ("" if self.temperature is None else ", calibrated")
+        told = f" ({self.vote[TOLD]})" if self.vote and TOLD in self.vote else ""
+        return self.training.method + read + vote + told + ("" if self.temperature is None else ", calibrated")
+
+
+def _reader_names(spec: Any) -> set[str]:
+    """Without their settings; of what is no specification none, as a stranger's file may hold anything."""
+    return {one.partition(":")[0] for one in split_specs("reader", spec if isinstance(spec, str) else "")} - {""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +149,21 @@ class AttackRun:
         """The results with the numbers that follow from them."""
         return AttackResults(rows=self.results, attack=self.attack, settings=self.settings)
 
+    def joined(self, other: AttackRun) -> AttackRun:
+        """One of two runs of the same attack, with the rechecks of both: on all examples, with the fewest errors."""
+        best = self
+        if self.left == other.left:
+            same = {item.example_id for item in self.results} == {item.example_id for item in other.results}
+            best = min((self, other), key=lambda one: one.counts.errors) if same else self
+        elif self.left:
+            best = other
+        swaps = [one for one in (best.truncated_swaps, self.truncated_swaps, other.truncated_swaps) if one is not None]
+        rechecks: dict[str, Recheck] = {}
+        for item in (*self.rechecks, *other.rechecks):
+            known = rechecks.setdefault(item.variant, item)
+            rechecks[item.variant] = max(known, item, key=lambda one: (one.total, one.held - one.held_by_variant))
+        return replace(best, truncated_swaps=next(iter(swaps), None), rechecks=tuple(rechecks.values()))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
@@ -127,6 +174,40 @@ class Probes:
     tolerance: float  # what rounding explains at the model's precision
     unknown_words: float | None  # share of the tokens that the tokenizer does not know
     trained_on: int | None  # texts that the model was trained on; None if training left no hashes of its texts
+
+    def joined(self, other: Probes) -> Probes:
+        """The worse of two measurements of the same answers, so that no order hides what one of them saw.
+
+        Where the tolerances differ, as of two machines, differences are taken from one of them with its own.
+        """
+        worse = max(self, other, key=Probes._shakiness)
+        if self.tolerance == other.tolerance:
+            repeat, batch = (
+                max(values, key=_nan_last)
+                for values in (
+                    (self.repeat_difference, other.repeat_difference),
+                    (self.batch_difference, other.batch_difference),
+                )
+            )
+            worse = replace(worse, repeat_difference=repeat, batch_difference=batch)
+        return replace(
+            worse,
+            unknown_words=_largest_known(self.unknown_words, other.unknown_words),
+            trained_on=_largest_known(self.trained_on, other.trained_on),
+        )
+
+    def _shakiness(self) -> tuple[int, tuple[bool, float]]:
+        """How many differences are beyond the tolerance, then how large they are."""
+        found = (self.repeat_difference, self.batch_difference)
+        return sum(not value <= self.tolerance for value in found), max(_nan_last(value) for value in found)
+
+
+def _nan_last(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value
+
+
+def _largest_known(*values: float | None) -> Any:
+    return max((value for value in values if value is not None), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from unshaken.attacks import ATTACKS
 from unshaken.display import in_words
-from unshaken.evaluation.comparison import Comparison, by_method
+from unshaken.evaluation.comparison import Comparison, alike, by_method, over_group, same_condition
 from unshaken.evaluation.flags import FLAGS
 from unshaken.evaluation.results import CLEAN, WORST_CASE, Evaluation
 from unshaken.pages import render
@@ -100,14 +100,29 @@ def _accuracy_table(report: Report, methods: Sequence[Sequence[Evaluation]]) -> 
     rows = []
     for method in methods:
         if _has_means(report, method):
-            rows.append(_method_row(report, method, names, groups))
+            rows.append(_mark_others(report, group, method, names, _method_row(report, method, names, groups)))
         else:
-            rows += [_model_row(report, item, names, groups) for item in method]
+            rows += [
+                _mark_others(report, group, [item], names, _model_row(report, item, names, groups)) for item in method
+            ]
     cut = sum(bool(row.truncated) for row in first.predictions)
     baseline = first.majority_baseline
     notes = [f"{len(first.predictions):,} examples", f"majority baseline {100 * baseline:.1f}"]
     notes += [f"{100 * cut / len(first.predictions):.0f}% truncated"] if cut else []
     return {"name": first.data.name, "notes": notes, "columns": columns, "rows": rows, "baseline": baseline}
+
+
+def _mark_others(
+    report: Report, group: Sequence[Evaluation], method: Sequence[Evaluation], names: Sequence[str], row: dict[str, Any]
+) -> dict[str, Any]:
+    """The row with a mark where its attack has the name of its column, but not the settings of the first one there."""
+    cells = list(row["cells"])
+    for number, (name, cell) in enumerate(zip(names, cells, strict=False)):  # groups, which follow, have no attacks
+        first = next((item for item in group if alike([item], name)), None)
+        if first and cell and not same_condition(first, alike(method, name)[0], name):
+            title = f"not attacked as {report.name_of(first)} was; the settings of each are below"
+            cells[number] = {**cell, "chip": {"kind": "plain", "text": "other settings", "title": title}}
+    return {**row, "cells": cells}
 
 
 def _model_row(report: Report, item: Evaluation, names: Sequence[str], groups: Sequence[str]) -> dict[str, Any]:
@@ -149,10 +164,13 @@ def _method_row(
         mean = means[key].interval
         bounds = max(0.0, mean.low), min(1.0, mean.high)
         cells.append(_shown(mean.estimate, bounds, tests.get(key)))
+    seeds = alike(method, CLEAN)  # one a seed: seeds of the same examples are no more examples
     for one in groups:
-        having = [item.groups[one] for item in method if one in item.groups]
-        total = Proportion(hits=sum(share.hits for share in having), total=sum(share.total for share in having))
-        cells.append(_cell(total, None) if having else None)
+        if one not in seeds[0].groups:
+            cells.append(None)
+            continue
+        mean = over_group(seeds, one)
+        cells.append(_shown(mean.estimate, (max(0.0, mean.low), min(1.0, mean.high)), None))
     return {"name": name, "note": f"mean of {len(method)} seeds", "series": _series(report, first), "cells": cells}
 
 

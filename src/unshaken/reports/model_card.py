@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +32,11 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
     """The card as Markdown with the hub's metadata on top.
 
     Args:
-        report: Its evaluation, where there is one; with several models, those of this record count.
+        report: Its evaluation, where there is one; with several models, those of this record count, asked as training
+            left them: not through a vote, at another temperature, or by another reader.
         name: Title of the card; the method if None.
     """
-    evaluations = [
-        item
-        for item in (() if report is None else report.evaluations)
-        if item.model.training is None or item.model.training.as_trained == record
-    ]
+    evaluations = [] if report is None else _own(record, report.evaluations)
     title = name or record.method
     parts = [
         _metadata(record, evaluations, title),
@@ -63,6 +62,20 @@ def model_card(record: TrainingRecord, report: Report | None = None, *, name: st
     if papers:
         parts += ["## Citation", *(f"```bibtex\n{_unfenced(text)}\n```" for text in papers)]
     return "\n\n".join(parts) + "\n"
+
+
+def _own(record: TrainingRecord, evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Those of this record's model. One without a record can be any model, unless the report has no other."""
+    alone = len({item.model.fingerprint for item in evaluations}) == 1
+    told = [(item, replace(item.model, training=item.model.training or record)) for item in evaluations]
+    return [
+        item
+        for item, model in told
+        if (alone or item.model.training is not None)
+        and model.training is not None
+        and model.training.as_trained == record.as_trained
+        and model.is_as_trained
+    ]
 
 
 def save_model_card(folder: Path | str, record: TrainingRecord, report: Report | None = None) -> Path:
