@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import pytest
 from bert import SIZES, random_bert
 from onnx_bag import write_onnx_bag
+from safetensors.torch import load_file, save_file
 from shell_lines import PAGES, ROOT, shell_lines
 from small_world import make_world
 from transformers import BertConfig, BertForMaskedLM
@@ -85,8 +86,11 @@ def furnish(folder: Path, page: str, world: Path, write_rows: Callable[..., Path
     for classes, names in MODELS.items():
         for name in names.split():
             link(folder / name, world / classes[1])
-    for name in TRAINED.get(page, "").split():
+    for number, name in enumerate(TRAINED.get(page, "").split()):
         shutil.copytree(world / "positive", folder / name)
+        weights = load_file(folder / name / "model.safetensors")
+        weights = {key: weight * (1 + number / 100) for key, weight in weights.items()}  # or all would be one model
+        save_file(weights, folder / name / "model.safetensors", metadata={"format": "pt"})
     for name in ("DATA", "FOLDER", "GLUE_FOLDER"):
         link(folder / name, world / "data")
     link(folder / "google-bert" / "bert-base-uncased", world / "masked-lm")  # what BAE asks
