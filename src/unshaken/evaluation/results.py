@@ -14,10 +14,10 @@ from unshaken.certificates.base import Certified
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.names import split_specs
 from unshaken.proportion import Proportion
+from unshaken.readers import OF_ALL
 
 CLEAN = "clean"
 WORST_CASE = "worst case"
-ALL_READERS = {"unicode", "leet", "spacing", "spelling"}  # what "all" stands for
 TOLD = "told_apart"  # in a vote: what tells it from others of the same size; a report writes it where there are any
 
 
@@ -56,7 +56,7 @@ class ModelInfo:
     def has_trained_reader(self) -> bool:
         """Whether what reads its texts is what read them in training; other settings of one reader are not told."""
         both = (self.readers, self._trained_readers)
-        asked, trained = (names - {"all"} | ALL_READERS if "all" in names else names for names in both)
+        asked, trained = (names - {"all"} | set(OF_ALL) if "all" in names else names for names in both)
         return asked == trained
 
     @property

@@ -28,6 +28,7 @@ READERS: dict[str, type[Reader]] = {
     "spelling": Spelling,
     "synonyms": Synonyms,
 }
+OF_ALL = ("unicode", "leet", "spacing", "spelling")  # what "all" stands for
 
 
 def parse(spec: str, known: KnownWords, sets: Sequence[Substitutions] = ()) -> Readers:
@@ -46,7 +47,7 @@ def parse(spec: str, known: KnownWords, sets: Sequence[Substitutions] = ()) -> R
         "spacing": partial(Spacing, known=known),
         "spelling": partial(Spelling, known=known),
     }
-    specs = list(makers) if spec == "all" else split_specs("reader", spec)
+    specs = list(OF_ALL) if spec == "all" else split_specs("reader", spec)
     makers["synonyms"] = partial(_synonyms, sets, known)
     return Readers(tuple(from_spec("reader", one, makers) for one in specs))
 

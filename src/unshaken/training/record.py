@@ -49,7 +49,7 @@ def record_of(trainer: Any) -> TrainingRecord:
             [
                 *described_sets(known_sets(trainer.defence)),
                 *_smoothed_over(smoothing),
-                *earlier_sets(str(getattr(trainer.model.config, "_name_or_path", "") or "unknown"), trainer.model),
+                *earlier_sets(str(getattr(trainer.model.config, "_name_or_path", "") or ""), trainer.model),
             ]
         ),
         details={
@@ -141,7 +141,7 @@ def _smoothed_over(smoothing: dict[str, Any] | None) -> list[dict[str, str]]:
 
 def earlier_sets(name: str, model: Any) -> list[dict[str, str]]:
     """What a model knew before it was trained on: the sets of its record, and of its vocabulary."""
-    record = TrainingRecord.load(name)
+    record = TrainingRecord.load(name) if name else None  # a model made in memory has no name
     used = [] if record is None else record.used
     told = [{key: str(one.get(key)) for key in ("name", "fingerprint")} for one in used]
     return [*told, *_smoothed_over(smoothing_of(model))]

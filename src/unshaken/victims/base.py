@@ -319,12 +319,14 @@ def log_of(probabilities: np.ndarray, rows: int, victim: Victim) -> np.ndarray:
     return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
 
 
-def require_classes(num_labels: int, who: str) -> None:
+def require_classes(num_labels: int, who: str, label_names: Sequence[str] = ()) -> None:
     if num_labels < 2:
         raise UnshakenError(
             f"{who} has {num_labels} label; an attack changes the predicted class and needs a classifier with two or "
             "more (a regression head has none to change)"
         )
+    if label_names and len(label_names) != num_labels:
+        raise UnshakenError(f"{len(label_names)} class names, and {who} has {num_labels} classes")
 
 
 def require_shape(values: np.ndarray, rows: int, classes: int, name: str) -> None:

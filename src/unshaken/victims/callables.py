@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from unshaken.errors import UnshakenError
 from unshaken.victims.answers import as_probabilities
 from unshaken.victims.base import Texts, Victim, log_of, require_classes
 
@@ -27,15 +26,13 @@ class CallableVictim(Victim):
         unknown: str = "[UNK]",
         content: bytes | None = None,
     ) -> None:
-        require_classes(num_labels, "the callable")
         self.function = function
         self.num_labels = num_labels
         self.label_names = tuple(label_names)
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.batch_size = batch_size
         self.unknown = unknown
-        if label_names and len(label_names) != num_labels:
-            raise UnshakenError(f"{len(label_names)} class names, and {self.name} has {num_labels} classes")
+        require_classes(num_labels, self.name, label_names)
         self._content = content if content is not None else self.name.encode()
 
     @property

@@ -67,9 +67,7 @@ class HttpVictim(Victim):
         self.num_labels = num_labels or len(label_names)
         if not self.num_labels:
             self.num_labels, self.label_names = probe_classes(self._ask([("a",)]), self.name)
-        require_classes(self.num_labels, self.name)
-        if self.label_names and len(self.label_names) != self.num_labels:
-            raise UnshakenError(f"{len(self.label_names)} class names, and {self.name} has {self.num_labels} classes")
+        require_classes(self.num_labels, self.name, self.label_names)
 
     @property
     def fingerprint(self) -> str:

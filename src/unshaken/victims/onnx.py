@@ -65,9 +65,7 @@ class OnnxVictim(Victim):
             raise UnshakenError(f"{path} wants the input {min(unknown)!r}, which its tokenizer does not make")
         probes = np.concatenate([self._logits([(text,)]) for text in ("a", "another text")])
         self.num_labels = int(probes.shape[-1])
-        require_classes(self.num_labels, self.name)
-        if label_names and len(label_names) != self.num_labels:
-            raise UnshakenError(f"{len(label_names)} class names, and {self.name} has {self.num_labels} classes")
+        require_classes(self.num_labels, self.name, label_names)
         self.label_names = tuple(label_names) or _names_beside(self.path, self.num_labels)
         # A softmax inside the file: another one after it would bring all probabilities together.
         self.has_softmax = bool((probes >= 0).all() and np.allclose(probes.sum(-1), 1, atol=1e-3))
