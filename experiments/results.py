@@ -57,6 +57,7 @@ class Group:
     columns: tuple[str, ...] = ()
     rows: str = ""  # where a protocol decides how many
     asks: str = ""  # what sets it apart from another group of the same recipe, encoder and rows
+    seeds: tuple[int, ...] = ()  # instead of the recipes' own
     limit: int | None = None
     examples: int | None = None
     clean_examples: int | None = None
@@ -74,7 +75,8 @@ class Group:
     def recipe(self, name: str) -> Recipe:
         recipe = load_recipe(name)
         methods, columns = self._chosen(recipe)
-        return recipe.only(methods, columns) if methods or columns else recipe
+        chosen = recipe.only(methods, columns) if methods or columns else recipe
+        return replace(chosen, seeds=self.seeds) if self.seeds else chosen
 
     def _chosen(self, recipe: Recipe) -> tuple[list[str], list[str]]:
         methods, columns = {row.name for row in recipe.methods}, {column.name for column in recipe.columns}
@@ -104,6 +106,7 @@ class Group:
         methods, columns = self._chosen(load_recipe(recipe))
         parts += [f'--method "{method}"' for method in methods]
         parts += [f'--column "{column}"' for column in columns]
+        parts += [f"--seeds {','.join(map(str, self.seeds))}"] if self.seeds else []
         parts += [
             f"--{key.replace('_', '-')} {value}"
             for key in ("limit", "examples", "clean_examples")
@@ -117,7 +120,7 @@ class Group:
 @cache
 def groups() -> tuple[Group, ...]:
     content = tomllib.loads((HERE / "groups.toml").read_text(encoding="utf-8"))
-    tuples = ("recipes", "methods", "columns")
+    tuples = ("recipes", "methods", "columns", "seeds")
     return tuple(
         Group(**{key: tuple(value) if key in tuples else value for key, value in row.items()})
         for row in content["group"]
