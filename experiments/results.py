@@ -62,6 +62,7 @@ class Group:
     examples: int | None = None
     clean_examples: int | None = None
     group_by_length: bool = False
+    scoring_dtype: str | None = None  # half precision in which searches are answered
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -114,6 +115,7 @@ class Group:
         ]
         parts += [f"--set {key}={str(value).lower()}" for key, value in self.settings.items()]
         parts.append(f"--workers {self.workers} --no-checkpoints --bf16")
+        parts += [f"--scoring-dtype {self.scoring_dtype}"] if self.scoring_dtype else []
         return " ".join([*parts, *(["--group-by-length"] if self.group_by_length else [])])
 
 
@@ -244,7 +246,7 @@ def section(name: str) -> str:
         lines += [
             f"**{group.title}**",
             "",
-            markdown(*labelled(group, name), len(recipe.seeds), group.encoder),
+            markdown(*labelled(group, name), len(group.recipe(name).seeds), group.encoder),
             "",
         ]
         if labels(group, name).get("BERT") == "plain":
@@ -327,6 +329,7 @@ def _told(group: Group, name: str) -> str:
     ]
     if len(on_device) < len(trained):
         told.append(f"{len(trained) - len(on_device)} of the runs were done on a CPU, one core each.")
+    told += [f"Searches were answered in {dtype}, and their successes confirmed in float32." for dtype in _halves(both)]
     told += [
         made_by([outcome for _, outcome in trained]),
         star_counts(found(group, name), labels(group, name)[recipe.baseline]),
@@ -335,13 +338,21 @@ def _told(group: Group, name: str) -> str:
     return " ".join(told)
 
 
+def _halves(both: Iterable[tuple[Job, Outcome]]) -> list[str]:
+    measured = [found for job, outcome in both for key, found in outcome.measured.items() if key in _wanted(job)]
+    return sorted({found.scoring_dtype for found in measured if found.scoring_dtype})
+
+
+def _wanted(job: Job) -> set[str]:
+    return {measure.key(job.run.settings.task) for measure in job.measures}
+
+
 def _device(outcome: Outcome) -> str:
     return next(iter(outcome.environment.get("accelerators", [])), "CPU")
 
 
 def _measuring(job: Job, outcome: Outcome) -> float:
-    wanted = {measure.key(job.run.settings.task) for measure in job.measures}
-    return sum(measured.seconds for key, measured in outcome.measured.items() if key in wanted)
+    return sum(measured.seconds for key, measured in outcome.measured.items() if key in _wanted(job))
 
 
 HEADLINE = {  # file of the group -> rows of its recipes

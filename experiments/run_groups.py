@@ -70,6 +70,7 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
         out=given.out / Path(file).stem,
         checkpoints=False,
         bf16=True,
+        scoring_dtype=own[0].scoring_dtype,
         group_by_length=own[0].group_by_length,
         deadline=deadline,
     )

@@ -48,6 +48,9 @@ def reproduce(
         bool, typer.Option(help="Save each epoch, so that a killed training run continues instead of starting again.")
     ] = True,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16 autocast.")] = False,
+    scoring_dtype: Annotated[
+        str | None, typer.Option(help="bf16 answers the queries of attacks in half precision.")
+    ] = None,
     group_by_length: Annotated[
         bool, typer.Option("--group-by-length", help="Train on batches of texts of similar length: less padding.")
     ] = False,
@@ -87,6 +90,7 @@ def reproduce(
         keep_models=keep_models,
         checkpoints=checkpoints,
         bf16=bf16,
+        scoring_dtype=scoring_dtype,
         group_by_length=group_by_length,
         deadline=float("inf") if minutes is None else time.time() + 60 * minutes,
     )

@@ -214,6 +214,7 @@ class Measured:
             withstood; None where the record is older.
         model: Fingerprint of the model that answered: a training that is done again, for one measurement more, may
             give another one.
+        scoring_dtype: Half precision in which the queries were answered; None in float32.
     """
 
     held: str
@@ -225,6 +226,7 @@ class Measured:
     seconds: float = 0.0
     model: str = ""
     unconfirmed: int | None = None
+    scoring_dtype: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.groups) != (len(self.held) if self.group_names else 0):

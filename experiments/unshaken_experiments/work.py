@@ -43,6 +43,7 @@ class Workspace:
         checkpoints: Save each epoch, so that a killed training goes on; else it starts anew, and the best epoch is held
             in memory: short trainings are faster so.
         bf16: Train in bfloat16 autocast.
+        scoring_dtype: Half precision in which the queries of attacks are answered; float32 confirms what they find.
         group_by_length: Train on batches of texts of similar length.
         deadline: `time.time()` after which no new step is begun.
     """
@@ -53,6 +54,7 @@ class Workspace:
     keep_models: bool = False
     checkpoints: bool = True
     bf16: bool = False
+    scoring_dtype: str | None = None
     group_by_length: bool = False
     deadline: float = float("inf")
 
@@ -62,9 +64,12 @@ class Workspace:
 
     def check(self) -> None:
         """A folder or encoder that is not there is a mistake of the call, not of every run."""
-        from unshaken.pretrained import load
+        from unshaken.names import lookup
+        from unshaken.pretrained import DTYPES, load
         from unshaken.training.fine_tuning import resolve_model
 
+        if self.scoring_dtype is not None:
+            lookup("dtype", self.scoring_dtype, DTYPES)
         if self.data is not None and not self.data.is_dir():
             raise UnshakenError(f"no such folder: {self.data}")
         for name in self.encoders.values():
@@ -76,6 +81,7 @@ class Workspace:
             "encoders": {name: _absolute(source) for name, source in self.encoders.items()},
             "data": None if self.data is None else _absolute(str(self.data)),
             "bf16": self.bf16,
+            "scoring_dtype": self.scoring_dtype,
             "group_by_length": self.group_by_length,
         }
         path = self.out / "place.json"
@@ -83,7 +89,7 @@ class Workspace:
         known = was.get("encoders", {})
         differ = [
             f"{key} {was[key]!r}, not {now[key]!r}"
-            for key in ("data", "bf16", "group_by_length")
+            for key in ("data", "bf16", "scoring_dtype", "group_by_length")
             if was.get(key, now[key]) != now[key]
         ]
         differ += [
@@ -296,7 +302,9 @@ def _measure(outcome: Outcome, missing: Iterable[Measure], folder: Path, workspa
     from unshaken_experiments.flops import count_gflops, count_parameters
 
     run = outcome.run
-    victim = Victim.from_pretrained(str(folder), max_length=run.settings.max_length)
+    victim = Victim.from_pretrained(
+        str(folder), max_length=run.settings.max_length, scoring_dtype=workspace.scoring_dtype
+    )
     if "gflops" not in outcome.training:
         outcome = replace(outcome, training={**outcome.training, **count_gflops(victim.model)})
     if "parameters" not in outcome.training:
@@ -324,6 +332,8 @@ def _asked(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> Any
     from unshaken.victims import Vote
     from unshaken.victims.calibrated import calibrated
 
+    if measure.attack is None:
+        victim = victim.exact  # half precision is for the queries of searches
     if measure.calibrated:
         victim = calibrated(victim, _validation(run, workspace))
     if measure.vote:
@@ -375,7 +385,8 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
         queries=queries,
         unconfirmed=unconfirmed,
         seconds=round(time.perf_counter() - started, 2),
-        model=victim.fingerprint[:12],
+        model=victim.exact.fingerprint[:12],
+        scoring_dtype=workspace.scoring_dtype if measure.attack else None,
     )
 
 
@@ -391,12 +402,14 @@ def _features(victim: Any, rows: Examples) -> dict[str, Any]:
     """What the classifier's head reads of each text, by its first principal components."""
     import torch
 
-    model, tokenizer = victim.model, victim.tokenizer
+    from unshaken.truncation import tokenised
+
+    model = victim.model
     found = []
     with torch.no_grad():
         for start in range(0, len(rows), 64):
-            texts = [list(column) for column in zip(*rows[start : start + 64].texts, strict=True)]
-            batch = tokenizer(*texts, truncation=True, max_length=victim.max_length, padding=True, return_tensors="pt")
+            texts, length = rows[start : start + 64].texts, victim.max_length
+            batch = tokenised(victim.tokenizer, texts, length, victim.reader, padding=True, return_tensors="pt")
             states = model.base_model(**batch.to(model.device)).last_hidden_state  # (batch, seq, hidden)
             found.append(states[:, 0].float().cpu())
     features = torch.cat(found)

@@ -116,7 +116,7 @@ class Table:
 
     @property
     def seeds(self) -> list[int]:
-        return list(self.recipe.get("seeds", (0, 1, 2)))
+        return list(self.group.get("seeds") or self.recipe.get("seeds", (0, 1, 2)))
 
     @property
     def measured(self) -> dict[str, dict[str, Any]]:

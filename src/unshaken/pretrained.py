@@ -87,7 +87,10 @@ def fingerprint(model: Any, tokenizer: Any, without: Collection[str] = ()) -> An
         config.pop(volatile, None)
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     if getattr(tokenizer, "is_fast", False):
-        digest.update(tokenizer.backend_tokenizer.to_str().encode())
+        rules = json.loads(tokenizer.backend_tokenizer.to_str())
+        for last_call in ("truncation", "padding"):  # what it was asked for last, and no part of what it is
+            rules.pop(last_call, None)
+        digest.update(json.dumps(rules, sort_keys=True).encode())
     return digest
 
 

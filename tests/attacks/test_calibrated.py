@@ -62,6 +62,22 @@ def test_multiplied_logits_have_the_multiplied_temperature(tmp_path: Any) -> Non
         assert (found.argmax(1) == getattr(plain, ask)(texts).argmax(1)).all()
 
 
+def test_half_precision_calibrates_as_float32_does(tmp_path: Any) -> None:
+    """A temperature belongs to the answers that float32 gives; half precision is for the queries of searches."""
+    plain = scaled(1, tmp_path)
+    plain = Victim.from_model(plain.model.float(), plain.tokenizer, name="tiny")
+    rows = with_one_error(plain)
+    texts = [row.texts for row in rows]
+    half = Victim.from_model(plain.model, plain.tokenizer, name="tiny", scoring_dtype="bf16")
+    expected, found = calibrated(plain, rows), calibrated(half, rows)
+    assert found.temperature == expected.temperature
+    assert half.fingerprint != plain.fingerprint  # asked for before the twin is made, which must not take it over
+    assert half.exact.fingerprint == plain.fingerprint
+    assert found.exact.fingerprint == expected.fingerprint != found.fingerprint
+    assert (found.exact.log_probabilities(texts) == expected.log_probabilities(texts)).all()
+    assert (found.log_probabilities(texts) != expected.log_probabilities(texts)).any()
+
+
 def test_a_masked_model_loses_its_apparent_robustness(tmp_path: Any) -> None:
     plain, masked = scaled(1, tmp_path), scaled(1000, tmp_path)
     rows = labelled(plain)

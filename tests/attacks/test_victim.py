@@ -111,6 +111,24 @@ def test_from_pretrained_is_the_saved_model(victim: ModelVictim, tmp_path: Path)
         Victim.from_pretrained(tmp_path, dtype="float12")
 
 
+def test_a_fingerprint_does_not_tell_what_a_tokenizer_was_asked_for_last(tmp_path: Any) -> None:
+    tokenizer = make_tokenizer(tmp_path)
+    model = tiny_bert(tokenizer)
+    asked = [
+        lambda: tokenizer("a film", truncation=True, max_length=8),
+        lambda: tokenizer("a film", truncation=False),
+        lambda: tokenizer(["a film", "a good film"], padding=True),
+        lambda: tokenizer("a film", padding="max_length", truncation=True, max_length=12),
+    ]
+    found = set()
+    for ask in asked:
+        ask()
+        found.add(Victim.from_model(model, tokenizer, max_length=16).fingerprint)
+    assert len(found) == 1
+    tokenizer.add_tokens(["filmic"])
+    assert Victim.from_model(model, tokenizer, max_length=16).fingerprint not in found
+
+
 def test_what_cannot_be_loaded(tmp_path: Path, tokenizer: Any) -> None:
     with pytest.raises(UnshakenError, match="no such folder"):
         Victim.from_pretrained(tmp_path / "nothing")

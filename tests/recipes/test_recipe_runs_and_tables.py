@@ -23,6 +23,7 @@ from unshaken.detection import Agreement, Guarded, threshold_for
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
+from unshaken.readers import KnownWords, Leet, Readers
 from unshaken.readers import load as load_reader
 from unshaken.substitutions import Typos, segment
 from unshaken.tasks import load_task, trained_on
@@ -218,6 +219,41 @@ def test_own_data_are_trained_on_and_measured(own: Path, world: Path) -> None:
     assert outcome.measured["own/mail clean"].held == "".join("01"[int(one)] for one in right)
     assert outcome.measured["own/mail clean"].data == test.fingerprint
     assert len(outcome.measured["own/mail pwws n=6"].held) == 6
+
+
+def test_searches_may_be_answered_in_half_precision_and_clean_answers_are_not(own: Path, world: Path) -> None:
+    run = Run(encoder="tiny", seed=0, settings=make_settings("here", {"task": "own/mail", "max_length": 16}))
+    places = {"encoders": {"tiny": str(world / "encoder")}, "data": own, "checkpoints": False}
+    measures = (Measure(), Measure(attack="genetic:population=4,generations=2"), Measure(attack="pwws"))
+    full, half = (
+        execute(run, measures, Workspace(out=own / str(dtype), scoring_dtype=dtype, **places))
+        for dtype in (None, "bf16")
+    )
+    assert full.error is half.error is None
+    assert [found.scoring_dtype for found in full.measured.values()] == [None] * 3
+    assert [found.scoring_dtype for found in half.measured.values()] == [None, "bf16", "bf16"]
+    assert half.measured["own/mail clean"].held == full.measured["own/mail clean"].held
+    assert {found.model for found in (*full.measured.values(), *half.measured.values())} == {
+        full.measured["own/mail clean"].model  # one model, however it answers
+    }
+    Workspace(out=own / "bf16", scoring_dtype="bf16", **places).claim()
+    with pytest.raises(UnshakenError, match="scoring_dtype 'bf16', not None"):
+        Workspace(out=own / "bf16", **places).claim()
+    with pytest.raises(UnshakenError, match="did you mean"):
+        Workspace(out=own / "bf16", scoring_dtype="bf61", **places).check()
+
+
+def test_a_feature_map_shows_texts_as_the_model_reads_them(own: Path, world: Path) -> None:
+    folder = shutil.copytree(world / "encoder", own / "model")
+    plain = Victim.from_pretrained(str(folder))
+    reading = Victim.from_model(
+        plain.model, plain.tokenizer, reader=Readers((Leet(known=KnownWords.of(["a good film"])),))
+    )
+    rows = load_task(own / "own" / "mail").require("test")
+    disguised = rows.with_rows(dataclasses.replace(row, texts=(row.texts[0].replace("good", "g00d"),)) for row in rows)
+    assert disguised.texts != rows.texts
+    assert work._features(reading, disguised)["places"] == work._features(plain, rows)["places"]
+    assert work._features(plain, disguised)["places"] != work._features(plain, rows)["places"]
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,10 @@ class TemperedModel(ModelVictim):
         return self.victim.folder
 
     @property
+    def exact(self) -> TemperedModel:
+        return self if self.scoring_dtype is None else TemperedModel(self.victim.exact, self.temperature)
+
+    @property
     def fingerprint(self) -> str:
         return _fingerprint(self.victim, self.temperature)
 
@@ -106,7 +110,7 @@ def calibrated(victim: Victim, examples: Examples) -> Tempered | TemperedModel:
     strange = next((row.label for row in rows if row.label not in range(victim.num_labels)), None)
     if strange is not None:
         raise UnshakenError(f"a temperature is fitted on labels 0 to {victim.num_labels - 1}; one here is {strange!r}")
-    answers, labels = victim.log_probabilities([row.texts for row in rows]), [int(row.label) for row in rows]
+    answers, labels = victim.exact.log_probabilities([row.texts for row in rows]), [int(row.label) for row in rows]
     if (answers.argmax(1) == labels).all():  # the surer the better: scores would be all 1, and hide the model
         raise UnshakenError(
             f"{victim.name} is right on all {len(rows)} examples, so no temperature is best: calibrate on more of them"

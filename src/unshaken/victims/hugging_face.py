@@ -127,7 +127,7 @@ class ModelVictim(Victim):
         if self.scoring_dtype is None:
             return self
         twin = copy.copy(self)  # one model and tokenizer, and what was learnt of words
-        twin.scoring_dtype = None
+        twin.scoring_dtype = twin._fingerprint = None
         return twin
 
     @property
