@@ -105,8 +105,9 @@ class Measure:
 
     Attributes:
         what: "accuracy"; "gflops" of one text of 128 tokens as torch counts them, "counted-gflops" as IM-BERT counts
-            them; its "parameters" in millions; "distance" to the pretrained weights; training "seconds"; training
-            "cost" in plain steps; or "features" of a few hundred texts, as a map.
+            them; its "parameters" in millions; "distance" to the pretrained weights where training ended, whichever
+            epoch is kept; training "seconds"; training "cost" in plain steps; or "features" of a few hundred texts, as
+            a map.
         on: The task whose test set it is; the training task where None.
         attack: As on the command line; the answers as they are where None.
         examples: How many, by stable ids; all where None.

@@ -396,14 +396,17 @@ def check_peaks(place: Place, lines: Sequence[str], checkout: Checkout, _: str) 
 
 
 def worst_cases(entry: Mapping[str, Any], broken: set[tuple[str, str]]) -> Marks:
-    """Broken by one attack or by a third party is broken; what an attack may pass over is known by the others."""
+    """What held under every attack and no third party broke; what could not be attacked did not hold.
+
+    An attack that may pass over an example leaves it to the others. Models are paired by the order of their seeds.
+    """
     found = {}
-    for seed, model in enumerate(entry["models"]):
+    for number, model in enumerate(sorted(entry["models"], key=lambda model: model["record"]["seed"])):
         attacks = {name: marks_of({"held": marks}, None) for name, marks in model["held"].items()}
         is_broken = np.any([marks == 0 for marks in attacks.values()], axis=0)
         is_broken |= [(model["fingerprint"], name) in broken for name in entry["ids"]]
         had_to = [np.isnan(marks) for name, marks in attacks.items() if name.split()[0] not in PASSING_OVER]
-        found[seed] = np.where(is_broken, 0.0, np.where(np.any(had_to, axis=0), np.nan, 1.0))
+        found[number] = np.where(is_broken | np.any(had_to, axis=0), 0.0, 1.0)
     return found
 
 
@@ -419,7 +422,7 @@ def check_ranking(place: Place, lines: Sequence[str], entries: Sequence[dict[str
     for number, entry in enumerate(ranked):
         leader = ranked[ranks[-1] - 1] if ranks else entry
         apart = paired([leader["worst"]], [entry["worst"]]) if ranks else None
-        is_tied = apart is not None and (apart.low or 0) <= 0 <= (apart.high or 0)
+        is_tied = apart is not None and (apart.low or 0) <= 0  # the leader's lead, however long, must be one
         ranks.append(ranks[-1] if is_tied else number + 1)
     places = {entry["name"]: rank for entry, rank in zip(ranked, ranks, strict=True)}
     for row, entry in zip(rows, ordered, strict=True):

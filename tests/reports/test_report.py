@@ -404,6 +404,27 @@ def test_a_recipe_is_the_same_in_whatever_order_its_settings_are_written() -> No
     assert one == other != another
 
 
+def test_a_recipe_has_rows_and_batches_and_seeds_may_differ_by_a_few_rows() -> None:
+    record = made_evaluation().model.training
+
+    def recipe(rows: int | None, **details: Any) -> str:
+        arguments = {key: details.pop(key) for key in list(details) if "batch" in key or "accumulation" in key}
+        own = {} if rows is None else {"training_examples": rows}
+        return replace(record, details={"arguments": arguments, **own, **details}).recipe
+
+    plain = recipe(53_879)
+    assert plain == recipe(53_881) == recipe(53_879, per_device_train_batch_size=8)
+    assert plain == recipe(53_879, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    others = [
+        recipe(5_387),
+        recipe(53_879, per_device_train_batch_size=64),
+        recipe(53_879, gradient_accumulation_steps=2),
+    ]
+    others += [recipe(53_879, frozen_layers=4), recipe(53_879, word_level=True), recipe(None)]
+    assert len({plain, *others}) == 7
+    assert recipe("many") == recipe(None)  # a stranger's file may hold anything
+
+
 def test_runs_that_nothing_tells_apart_are_numbered() -> None:
     same, other = run("xo"), run("xo", "genetic")
     assert made_evaluation(same, other, same, same).attack_names == ("pwws #1", "genetic", "pwws #2", "pwws #3")

@@ -17,13 +17,16 @@ from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
-from unshaken.defences import SWAP, Defence, FreeLB, InfoBERT, InformativeTerm, Standard
+from unshaken.defences import SWAP, Defence, FreeLB, InfoBERT, InformativeTerm, PlainTeacher, Standard
 from unshaken.evaluation.training_record import TrainingRecord
-from unshaken.readers import Readers, Unicode
+from unshaken.readers import KnownWords, Leet, Readers, Synonyms, Unicode
 from unshaken.readers import load as load_reader
 from unshaken.solvers import Anderson, FixedPoint
+from unshaken.substitutions import All
 from unshaken.substitutions.dictionary import Dictionary
 from unshaken.training import DistanceToPretrained
+from unshaken.training.fine_tuning import Plan, fine_tune
+from unshaken.victims import Victim
 
 WORDS = [
     "[PAD]",
@@ -528,6 +531,117 @@ def test_no_reader_of_an_earlier_model_stays_beside_a_model_without_one(tmp_path
         )
         trainer.save_model(str(folder))
         assert (load_reader(folder) is None) == (reader is None)
+
+
+def test_every_evaluation_reads_texts_as_training_does(tmp_path, tokenizer):
+    plain = reviews(16, offset=100)
+    disguised = plain.with_rows(replace(row, texts=(row.texts[0].replace("o", "\u043e"),)) for row in plain)  # Cyrillic
+    given = {"processing_class": tokenizer, "train_dataset": reviews(8)}
+
+    def trainer(reader, split):
+        return RobustTrainer(network(), arguments(tmp_path), eval_dataset=split, reader=reader, **given)
+
+    unread, reading = (trainer(reader, {"own": disguised}) for reader in (None, Readers((Unicode(),))))
+    wanted = unread.evaluate(plain)["eval_loss"]
+    assert unread.evaluate(disguised)["eval_loss"] != pytest.approx(wanted, rel=1e-3)
+    assert reading.evaluate(disguised)["eval_loss"] == wanted
+    assert reading.evaluate()["eval_own_loss"] == wanted  # those given by name at the start
+    assert reading.evaluate({"new": disguised})["eval_new_loss"] == wanted
+    assert reading.evaluate("own")["eval_loss"] == wanted
+    assert (reading.predict(disguised).predictions == unread.predict(plain).predictions).all()
+    table = pandas.DataFrame({"text": [row.texts[0] for row in disguised], "label": [row.label for row in disguised]})
+    assert reading.evaluate(table)["eval_loss"] == wanted
+    turned = replace(plain, label_names=("positive", "negative"))
+    for ask in (reading.evaluate, reading.predict, lambda split: reading.evaluate({"new": split})):
+        with pytest.raises(UnshakenError, match="and the training rows in the order negative, positive"):
+            ask(turned)
+    with pytest.raises(UnshakenError, match="a reader reads texts"):
+        reading.evaluate([{"input_ids": [4], "labels": 0}])
+
+
+def test_the_seed_of_the_data_orders_balanced_batches(tmp_path, tokenizer):
+    def order(**seeds):
+        trainer = RobustTrainer(
+            network(),
+            arguments(tmp_path, balance_classes=True, **seeds),
+            processing_class=tokenizer,
+            train_dataset=reviews(40),
+        )
+        return [row.id for batch in trainer.get_train_dataloader() for row in batch["examples"]]
+
+    assert order(seed=1, data_seed=5) == order(seed=2, data_seed=5) != order(seed=1, data_seed=6)
+    assert order(seed=5) == order(seed=1, data_seed=5)
+
+
+def test_tokens_cannot_be_balanced(tmp_path, tokenizer):
+    rows = [{**tokenizer("good film"), "labels": index % 2} for index in range(8)]
+    trainer = RobustTrainer(
+        network(), arguments(tmp_path, balance_classes=True), processing_class=tokenizer, train_dataset=rows
+    )
+    with pytest.raises(UnshakenError, match="balance_classes balances texts"):
+        trainer.train()
+
+
+def test_a_teacher_is_compared_with_the_names_of_the_rows(tmp_path, tokenizer):
+    """A model without class names could be taught the opposite: only the rows tell which class is which."""
+    given = {"processing_class": tokenizer, "train_dataset": reviews(8)}
+
+    def taught_by(*names):
+        teacher = network()
+        teacher.config.id2label = dict(enumerate(names))
+        defence = SWAP() + PlainTeacher(model=Victim.from_model(teacher, tokenizer))
+        return RobustTrainer(network(), arguments(tmp_path), defence=defence, **given)
+
+    with pytest.raises(UnshakenError, match=r"the teacher .* in the order Positive, Negative, and the training rows"):
+        taught_by("Positive", "Negative")
+    taught_by("Negative", "Positive")
+    taught_by("bad", "good")  # other names may mean the same
+
+
+def test_a_run_does_not_go_on_with_another_teacher_or_reader_or_other_layers(tmp_path, tokenizer):
+    def save(name, model):
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        return str(tmp_path / name)
+
+    base, teacher = save("base", network()), save("teacher", network())
+    Readers((Unicode(),)).save(tmp_path / "base")
+    settings = {"use_cpu": True, "num_train_epochs": 1, "learning_rate": 5e-3, "per_device_train_batch_size": 8}
+    plan = Plan(
+        model=base, out=tmp_path / "out", method="plain", train=reviews(16), validation=reviews(8, offset=100),
+        arguments=settings, on_step=lambda done, of: None, defence=Standard() + PlainTeacher(model=teacher),
+    )  # fmt: skip
+    assert fine_tune(plan).record.details.keys().isdisjoint({"frozen_layers", "word_level"})
+    again = replace(plan, resume=True)
+    assert fine_tune(again).steps == 2
+    with pytest.raises(UnshakenError, match="its frozen layers is None, now 1"):
+        fine_tune(replace(again, frozen_layers=1))
+    Readers((Unicode(), Leet(known=KnownWords({"good": 1})))).save(tmp_path / "base")
+    with pytest.raises(UnshakenError, match="its reading is"):
+        fine_tune(again)
+    Readers((Unicode(),)).save(tmp_path / "base")
+    other = network()
+    torch.nn.init.normal_(other.classifier.weight)
+    save("teacher", other)
+    with pytest.raises(UnshakenError, match="its teacher is"):
+        fine_tune(again)
+    kept = fine_tune(replace(plan, out=tmp_path / "frozen", frozen_layers=1)).record.details
+    assert kept["frozen_layers"] == 1
+
+
+def test_the_record_has_the_sets_of_a_reader_that_merges_synonyms(tmp_path, tokenizer):
+    films, plots = Dictionary(entries={"good": ["fine"]}), Dictionary(entries={"bad": ["poor"]})
+    sets = All((films, plots))
+    reader = Readers((Synonyms.of(sets, KnownWords({})),))
+    trainer = RobustTrainer(
+        network(), arguments(tmp_path), processing_class=tokenizer, train_dataset=reviews(8), reader=reader
+    )
+    trainer.save_model(str(tmp_path / "final"))
+    wanted = {one.fingerprint for one in (sets, films, plots)}
+    assert TrainingRecord.load(tmp_path / "final").fingerprints == wanted
+    kept = load_reader(tmp_path / "final")
+    assert {one["fingerprint"] for one in kept.sets} == wanted
+    assert kept.fingerprint == reader.fingerprint
 
 
 def test_arguments_say_what_is_allowed(tmp_path):

@@ -190,6 +190,9 @@ class Defence(nn.Module):
     def setup(self, model: nn.Module, *, num_labels: int, tokenizer: Any = None) -> None:
         """Called once, before training, with the pretrained model (not yet wrapped)."""
 
+    def check_labels(self, names: Sequence[str]) -> None:
+        """Called with the class names of the training rows where they have some: refuse what is in another order."""
+
     def loss(self, step: Step) -> dict[str, Tensor]:
         """Named loss parts, each a mean over the batch; the training loss is their sum."""
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from unshaken.defences.divergences import kl_divergence, log_probabilities
 from unshaken.defences.perturbations import positive
 from unshaken.errors import UnshakenError
 from unshaken.victims import Victim
+from unshaken.victims.classes import require_one_order
 from unshaken.victims.hugging_face import label_names
 
 
@@ -75,6 +77,11 @@ class PlainTeacher(Regulariser):
 
     def facts(self) -> dict[str, Any]:
         return {} if self.victim is None else {"teacher": self.victim.fingerprint}
+
+    def check_labels(self, names: Sequence[str]) -> None:
+        """A model without class names is taught by the rows' own: there they tell the order."""
+        assert self.victim is not None
+        require_one_order(self.victim.label_names, f"the teacher {self.victim.name}", names, "the training rows")
 
     def _check_labels(self, model: Any, num_labels: int) -> None:
         """Another order of the same labels would teach the opposite, and nothing else would tell."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from unshaken.schema import decode, encode
 
 SELECTED_BY = "selected_by"  # among the details: the attack that chose the checkpoint, and its sets
 # What has one source under its name, of which settings only take more or less.
+CHANGES = ("connection", "smoothing", "reader", "defence", "frozen_layers", "word_level")  # to plain fine-tuning
+BATCH = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # and their defaults
 OF_ONE_RUN = {"seed", "model", "words", "first"}  # of defences and smoothing: what differs between seeds of one method
 ONE_SOURCE = {"wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing"}
 
@@ -54,12 +57,17 @@ class TrainingRecord:
         """A digest of all that seeds of one method share, whatever the method is called."""
         arguments = self.details.get("arguments")
         arguments = arguments if isinstance(arguments, dict) else {}
+        rows = self.details.get("training_examples")
+        batch = [arguments.get(key) or default for key, default in BATCH.items()]
         shared = {
             "method": (self.base_model, self.task, sorted(self.fingerprints)),
-            "changes": [self.details.get(key) for key in ("connection", "smoothing", "reader", "defence")],
+            "changes": [self.details.get(key) for key in CHANGES],
             "arguments": [
                 arguments.get(key) for key in ("learning_rate", "num_train_epochs", "max_steps", "max_length")
             ],
+            # To two digits: the splits of other seeds may leave out a few copies more.
+            "rows": f"{rows:.1e}" if isinstance(rows, int) else None,
+            "batch": math.prod(batch) if all(isinstance(size, int) for size in batch) else None,
         }
         return hashlib.sha256(json.dumps(_without(shared), sort_keys=True, default=str).encode()).hexdigest()
 

@@ -138,6 +138,11 @@ class Readers(Reader):
             self._groups[number, forms] = found
         return found
 
+    @property
+    def sets(self) -> list[Mapping[str, str]]:
+        """Name and fingerprint of the substitution sets that its parts are made of."""
+        return [one for part in self.parts for one in getattr(part, "sets", ())]
+
     def texts(self, texts: Sequence[str]) -> tuple[str, ...]:
         return tuple(map(self, texts))
 

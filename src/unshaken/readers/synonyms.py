@@ -9,7 +9,7 @@ from typing import ClassVar
 from unshaken.errors import UnshakenError
 from unshaken.readers.base import Forms, Reader
 from unshaken.readers.known import KnownWords
-from unshaken.substitutions.base import Substitutions
+from unshaken.substitutions.base import Substitutions, sources_of
 from unshaken.substitutions.words import segment
 
 
@@ -22,11 +22,13 @@ class Synonyms(Reader):
 
     Args:
         codes: Word to code, both in lower case; a code is its own code.
+        sets: Name and fingerprint of the sets that the codes are of: what a model behind this reader knows.
     """
 
     name: ClassVar[str] = "synonyms"
 
     codes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sets: Sequence[Mapping[str, str]] = ()
 
     @classmethod
     def of(cls, substitutions: Substitutions, known: KnownWords) -> Synonyms:
@@ -45,7 +47,8 @@ class Synonyms(Reader):
             code = next((codes[other] for other in near if other in codes), word)
             for other in (word, *near):
                 codes.setdefault(other, code)
-        return cls(codes=codes)
+        sets = (substitutions, *sources_of(substitutions))
+        return cls(codes=codes, sets=[{"name": one.name, "fingerprint": one.fingerprint} for one in sets])
 
     def __call__(self, text: str) -> str:
         words = segment(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from unshaken.substitutions.words import Words
@@ -80,3 +80,11 @@ def content_hash(parts: Iterable[str]) -> str:
         encoded = part.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "big") + encoded)
     return digest.hexdigest()
+
+
+def sources_of(one: Substitutions) -> Iterator[Substitutions]:
+    """The sets that a set is made of, and those that they are made of."""
+    for source in (*getattr(one, "sources", ()), getattr(one, "source", None)):
+        if isinstance(source, Substitutions):
+            yield source
+            yield from sources_of(source)

@@ -126,7 +126,7 @@ def fine_tune(plan: Plan) -> FineTuned:
         trainer.add_callback(_step_callback(on_step))
     with locked(plan.out), no_bars():
         given = {**defaults, **plan.arguments}
-        checkpoint = _last_checkpoint(plan, base, given)
+        checkpoint = _last_checkpoint(plan, _identity(plan, base, reader), given)
         begun = step_of(checkpoint)  # which may be deleted for later ones
         clock = Clock(checkpoint)
         trainer.add_callback(clock)
@@ -208,6 +208,8 @@ def _record(
             "connection": None if plan.connection is None else plan.connection.to_dict(),
             **({} if plan.smoothing is None else {"smoothing": plan.smoothing.to_dict()}),
             **({} if read_by is None else {"reader": read_by}),
+            **({} if plan.frozen_layers is None else {"frozen_layers": plan.frozen_layers}),
+            **({"word_level": True} if plan.word_level else {}),
             "defence": None if plan.defence is None else describe(plan.defence),
             **describe_cost(plan.defence, model),
             "facts": {} if plan.defence is None else plan.defence.facts(),
@@ -309,7 +311,7 @@ def _synonyms(plan: Plan) -> Sequence[Substitutions]:
     return plan.synonyms or known_sets(plan.defence, plan.smoothing) or [default_substitutions()]
 
 
-def _last_checkpoint(plan: Plan, base: str, arguments: dict[str, Any]) -> Path | None:
+def _last_checkpoint(plan: Plan, identity: dict[str, Any], arguments: dict[str, Any]) -> Path | None:
     """The checkpoint to continue from. Where none is whole the run begins anew, which gives the same result."""
     from unshaken.training.checkpoints import has_checkpoints
     from unshaken.training.resuming import begin, whole_checkpoint
@@ -319,23 +321,24 @@ def _last_checkpoint(plan: Plan, base: str, arguments: dict[str, Any]) -> Path |
         if plan.resume:
             _note(f"{folder} holds no checkpoint yet; training starts from the beginning")
         if Shard.from_environment().leads:
-            begin(folder, _identity(plan, base), arguments)
+            begin(folder, identity, arguments)
         return None
     if not plan.resume:
         raise UnshakenError(
             f"{folder} holds checkpoints of an earlier run; continue it with --resume or name another --out"
         )
-    checkpoint, notes = whole_checkpoint(folder, _identity(plan, base), arguments)
+    checkpoint, notes = whole_checkpoint(folder, identity, arguments)
     for line in notes:
         _note(line)
     return checkpoint
 
 
-def _identity(plan: Plan, base: str) -> dict[str, Any]:
+def _identity(plan: Plan, base: str, reader: Readers | None) -> dict[str, Any]:
     """What must be the same when a run goes on, beside its arguments.
 
     `base` is the fingerprint of the pretrained weights, configuration and tokenizer. They are what training began with,
-    and also the teachers and anchors of the defences, which a resumed run takes from them again.
+    and also the anchors of the defences, which a resumed run takes from them again. A teacher and a reader are known by
+    their paths and names, behind which there may be others by now.
     """
     from unshaken.evaluation.training_record import SELECTED_BY
 
@@ -349,6 +352,10 @@ def _identity(plan: Plan, base: str) -> dict[str, Any]:
         "task": record.task,
         "substitutions": list(record.substitutions),
         "validation_data": None if plan.validation is None else plan.validation.fingerprint,
+        "teacher": None if plan.defence is None else plan.defence.facts().get("teacher"),
+        "reading": None if reader is None else reader.fingerprint,
+        "frozen_layers": plan.frozen_layers,
+        "word_level": plan.word_level or None,
         **same,
     }
 

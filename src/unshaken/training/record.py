@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from unshaken.examples import Examples
 from unshaken.readers import Readers
 from unshaken.smoothing import Smoothing, smoothing_of
 from unshaken.substitutions import Substitutions
+from unshaken.substitutions.base import sources_of
 from unshaken.tasks import save_trained_on
 
 
@@ -49,6 +50,7 @@ def record_of(trainer: Any) -> TrainingRecord:
             [
                 *described_sets(known_sets(trainer.defence)),
                 *_smoothed_over(smoothing),
+                *(dict(one) for one in (() if reader is None else reader.sets)),
                 *earlier_sets(str(getattr(trainer.model.config, "_name_or_path", "") or ""), trainer.model),
             ]
         ),
@@ -116,15 +118,7 @@ def known_sets(defence: Any, smoothing: Smoothing | None = None) -> list[Substit
     used = [getattr(part, "substitutions", None) for part in getattr(defence, "parts", [defence])]
     used += [] if smoothing is None else smoothing.sets
     sets = [one for one in used if one is not None and not isinstance(one, str)]
-    return [*sets, *(source for one in sets for source in _behind(one))]
-
-
-def _behind(one: Substitutions) -> Iterator[Substitutions]:
-    """The sets that a set is made of, and those that they are made of."""
-    for source in (*getattr(one, "sources", ()), getattr(one, "source", None)):
-        if isinstance(source, Substitutions):
-            yield source
-            yield from _behind(source)
+    return [*sets, *(source for one in sets for source in sources_of(one))]
 
 
 def described_sets(sets: Iterable[Substitutions]) -> tuple[dict[str, str], ...]:

@@ -42,7 +42,7 @@ from unshaken.training.record import leave_record
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.sharding import replicated, shard_layers
-from unshaken.training.splits import read_splits
+from unshaken.training.splits import read_evaluation, read_splits
 
 DEFENCE_FILE = "defence.safetensors"
 SELECTION_EXAMPLES = 500  # a tenth of them would choose by luck: its standard error is 7 points
@@ -98,7 +98,8 @@ class RobustTrainer(SafeTrainer):
             )
         num_labels = int(model.config.num_labels)
         self.reader = reader
-        if data_collator is None and any(isinstance(split, Examples) for split in (train_dataset, eval_dataset)):
+        evaluated = eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]
+        if data_collator is None and any(isinstance(split, Examples) for split in (train_dataset, *evaluated)):
             data_collator = TextCollator(processing_class, args.max_length)
         super().__init__(
             model=model,
@@ -120,6 +121,10 @@ class RobustTrainer(SafeTrainer):
         self.defence = defence if defence is not None else Standard()
         release(self.model)  # from the weights an earlier defence may have put in
         self.defence.setup(self.model, num_labels=num_labels, tokenizer=processing_class)
+        if isinstance(train_dataset, Examples) and train_dataset.label_names:
+            for part in self.defence.modules():
+                if isinstance(part, Defence):
+                    part.check_labels(train_dataset.label_names)
         self.defence.to(self.args.device)
         self.selection_attack, self.selection_examples = selection_attack, selection_examples
         self._parts: dict[str, list[Tensor]] = defaultdict(list)
@@ -223,10 +228,13 @@ class RobustTrainer(SafeTrainer):
         """Class-balanced batches where asked for, or where a part of the defence compares examples of one class."""
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if not isinstance(dataset, Examples):
+            if self.args.balance_classes:
+                raise UnshakenError("balance_classes balances texts: train on Examples or a table, not on tokens")
             return super()._get_train_sampler(*(() if train_dataset is None else (train_dataset,)))
         arguments, balanced = self.args, None
+        seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
         if arguments.balance_classes or self._some_part("balanced_batches"):
-            balanced = ClassBalancedSampler(dataset.labels, seed=arguments.seed)
+            balanced = ClassBalancedSampler(dataset.labels, seed=seed)
         if arguments.train_sampling_strategy == "group_by_length":
             if self._some_part("compares_rows"):
                 raise UnshakenError(
@@ -236,7 +244,7 @@ class RobustTrainer(SafeTrainer):
                 )
             rows = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
             lengths = [sum(len(text) for text in row.texts) for row in dataset]
-            return SimilarLengthSampler(lengths, rows, order=balanced, seed=arguments.seed)
+            return SimilarLengthSampler(lengths, rows, order=balanced, seed=seed)
         return super()._get_train_sampler(dataset) if balanced is None else balanced
 
     def _some_part(self, trait: str) -> bool:
@@ -250,12 +258,21 @@ class RobustTrainer(SafeTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
+        """The task's loss and accuracy, as the model reads the texts; of several sets by name, each."""
+        if not isinstance(eval_dataset, str | dict | None):  # a dict comes back set by set
+            eval_dataset = self._read(eval_dataset)
         metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         if self.selection_attack is not None and eval_dataset is None:
             extra = {f"{metric_key_prefix}_accuracy_under_attack": self._accuracy_under_attack(self.selection_attack)}
             self.log(dict(extra))
             metrics |= extra
         return metrics
+
+    def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().predict(self._read(test_dataset), *args, **kwargs)
+
+    def _read(self, split: Any) -> Any:
+        return read_evaluation(split, self.train_dataset, self.model.config, self.processing_class, self.reader)
 
     def _accuracy_under_attack(self, attack: Attack) -> float:
         """Processes share the examples, and all get the same answer: they must agree on the best checkpoint."""

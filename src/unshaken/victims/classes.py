@@ -31,3 +31,14 @@ def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
             f"{victim.name} counts its classes as {', '.join(own)}, {called} as {', '.join(wanted)}; give the "
             "examples label_names in the model's order"
         )
+
+
+def require_one_order(names: Sequence[str], what: str, known: Sequence[str], whose: str) -> None:
+    """Refuse a class that has another number elsewhere; classes of other names may mean the same."""
+    places = {name.casefold(): place for place, name in enumerate(known)}
+    for place, name in enumerate(names):
+        if places.get(name.casefold(), place) != place:
+            raise UnshakenError(
+                f"{what} has its classes in the order {', '.join(names)}, and {whose} in the order "
+                f"{', '.join(known)}; give both one order (label_names)"
+            )
