@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,7 +49,7 @@ from unshaken.leaderboard.breaking import _require_wording
 from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
-from unshaken.leaderboard.score import clean_marks, held_marks
+from unshaken.leaderboard.score import clean_marks, held_marks, without_text
 from unshaken.leaderboard.tracks import SUITES, THREATS, suite
 from unshaken.substitutions import All, Dictionary, TwoHops, Typos, Unmended, WordNet
 from unshaken.training.record import describe, describe_cost, described_sets, known_sets
@@ -575,6 +576,22 @@ def test_what_an_attack_passes_over_by_design_counts_as_the_others_left_it(tmp_p
     assert "could not be attacked" not in page
 
 
+def test_an_attack_that_told_nothing_of_a_model_has_no_share_on_the_page(tmp_path: Path) -> None:
+    """Not of the examples that were wrong from the start alone, either, which no attack can hold."""
+    entry = made("x", ["1100"] * 3, clean="1110")
+    told = {"hull": ("????", "???0", "1110"), "exhaustive": ("????",) * 3, "beam": ("1??0",) * 3}
+    models = tuple(
+        replace(model, held=model.held | {name: marks[seed] for name, marks in told.items()})
+        for seed, model in enumerate(entry.models)
+    )
+    entry = replace(entry, models=models)
+    ((_, details),) = shown(build({tmp_path / "x": entry}, tmp_path / "board.html").read_text()).values()
+    assert details["hull"] == "does not count: in 2 of 3 models it could be tried on no example"
+    assert details["exhaustive"] == "does not count: in 3 of 3 models it could be tried on no example"
+    assert details["beam"] == f"{entry.share('beam')} of those tried; 6 of 12 in all models were not"
+    assert details["pwws"] == str(entry.share("pwws"))
+
+
 def test_a_better_share_ties_if_the_paired_difference_points_the_other_way(tmp_path: Path) -> None:
     """Three seeds far below the other entry and two more far above: on the seeds of both, the leader is behind."""
     kept = lambda share: "1" * share + "0" * (200 - share)  # noqa: E731
@@ -676,6 +693,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
     monkeypatch.setattr(board, "clean_marks", lambda ids: "".join(marks["clean"][key] for key in ids))
     rest = lambda ids, _: {name: "".join(own[key] for key in ids) for name, own in marks.items() if name != "clean"}  # noqa: E731
     monkeypatch.setattr(board, "held_marks", rest)
+    monkeypatch.setattr(board, "without_text", lambda *_: defaultdict(set))
     return marks
 
 
@@ -713,12 +731,12 @@ def test_what_could_not_be_attacked_here_is_not_checked(measured: dict[str, dict
     claim = claimed("1" * 11 + "0", pwws="1" * 11 + "0", exhaustive="1" * 10 + "?0")
     # All or few of them: the lie may be about those.
     for marks, missing, compared in (("?" * 11, 11, 1), ("1" * 9 + "??", 2, 10)):
-        measured |= {"clean": by_id("1" * 11 + "0"), "pwws": by_id(f"{marks}0"), "exhaustive": by_id("?" * 11 + "0")}
+        measured |= {"clean": by_id("1" * 11 + "0"), "pwws": by_id(f"{marks}0"), "exhaustive": by_id("1" * 10 + "?0")}
         verdict = verify(*claim, WORD_LIST)
         assert not verdict.stands
         assert (verdict.refused, verdict.checked) == ((), f"1 model, {compared} of 12 examples")
         assert verdict.unchecked == (f"x-0: {missing} of 11 examples could not be attacked here",)
-    measured["pwws"] = by_id("1" * 11 + "0")  # what exhaustive search passes over is known by the others
+    measured["pwws"] = by_id("1" * 11 + "0")  # what exhaustive search passed over there, too, is known by the others
     verdict = verify(*claim, WORD_LIST)
     assert (verdict.stands, verdict.unchecked, verdict.checked) == (True, (), "1 model, 12 examples each")
     # Another attack broke it: the worst case is known, and what PWWS does to it, which is claimed, is not.
@@ -740,6 +758,68 @@ def test_what_could_not_be_attacked_here_is_not_checked(measured: dict[str, dict
     verdict = verify(replace(entry, models=(nothing,)), *rest, WORD_LIST, count=4, seed=seed)
     assert (verdict.stands, verdict.checked) == (False, "1 model, 0 of 4 examples")
     assert verdict.unchecked == ("x-0: the entry claims nothing of the examples chosen; take more, or others",)
+
+
+def test_what_exhaustive_search_or_a_transfer_alone_could_not_try_here_is_not_checked(
+    measured: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = "1" * 11 + "0"
+    entry, *rest = claimed(right, pwws=right, transfer=right, exhaustive="1" * 10 + "?0")
+    for left in ((), ("transfer", "exhaustive")):
+        measured |= {name: by_id(right) for name in ("clean", "pwws", "transfer", "exhaustive")}
+        claim = (replace(entry, left=left), *rest, WORD_LIST)
+        assert verify(*claim).stands
+        for marks, number in (("?" * 11 + "0", 10), ("1" * 8 + "???0", 2)):  # of one the entry has no proof
+            measured["exhaustive"] = by_id(marks)
+            verdict = verify(*claim)
+            assert (verdict.stands, verdict.refused, verdict.checked) == (False, (), "1 model, 12 examples each")
+            assert verdict.unchecked == (f"x-0: {number} of 11 examples could not be attacked here by exhaustive",)
+        measured |= {"transfer": by_id("?" * 11 + "0"), "exhaustive": by_id(right)}
+        assert verify(*claim).unchecked == ("x-0: 11 of 11 examples could not be attacked here by transfer",)
+        with monkeypatch.context() as patch:  # its source is wrong about nine of them, which is no failure
+            texts = {"transfer": {f"e{number}" for number in range(9)}}
+            patch.setattr(sys.modules["unshaken.leaderboard.verify"], "without_text", lambda *_, own=texts: own)
+            assert verify(*claim).unchecked == ("x-0: 2 of 11 examples could not be attacked here by transfer",)
+        # An attack before it broke two here, so that nothing was left to try.
+        measured |= {"pwws": by_id("00" + right[2:]), "transfer": by_id("??" + right[2:])}
+        assert verify(*claim).unchecked == ()
+
+
+def test_a_source_without_a_text_is_told_from_a_transfer_that_failed() -> None:
+    """The source is wrong about two of three texts; about the third it ends in an error when its words are swapped."""
+    texts = ("good film", "bad plot", "good plot")
+
+    def answers(texts: list[str]) -> np.ndarray:
+        return np.array([[0.2, 0.8] if "good" in text or "fine" in text else [0.8, 0.2] for text in texts])
+
+    def source(texts: list[str]) -> np.ndarray:
+        if any(text not in known for text in texts):
+            raise RuntimeError("out of memory")
+        return np.array([[0.8, 0.2] if text == "good film" else [0.2, 0.8] for text in texts])
+
+    known = set(texts)
+    rows = tuple(Example(id=text, texts=(text,), label=int("good" in text)) for text in texts)
+    words = Dictionary(entries={"good": ["fine"], "bad": ["poor"], "plot": ["film"]})
+    transfer = Transfer(source=Victim.from_callable(source, 2, name="source"), attack=PWWS(substitutions=words))
+    (found,) = evaluate(Victim.from_callable(answers, 2, name="own"), Examples(rows=rows), [transfer]).evaluations
+    assert held_marks(found, ["transfer"]) == {"transfer": "???"}
+    assert without_text(found, ["transfer"]) == {"transfer": {"good film", "bad plot"}}
+
+
+def test_an_entry_does_not_stand_where_exhaustive_search_alone_fails(
+    entry: Entry, victims: list[Victim], examples: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise UnshakenError("no memory for it")
+        yield  # as a search does
+
+    monkeypatch.setattr(Exhaustive, "joins_cohorts", lambda *_: False)
+    monkeypatch.setattr(Exhaustive, "search", failing)
+    model = next(model for model in entry.models if "1" in model.held["exhaustive"])  # which that search proved
+    verdict = verify(replace(entry, models=(model,)), victims, examples, WORD_LIST, count=len(examples))
+    number, of = model.held["exhaustive"].count("1"), model.clean.count("1")
+    line = f"{model.weights}: {number} of {of} examples could not be attacked here by exhaustive"
+    assert (verdict.stands, verdict.refused, verdict.unchecked) == (False, (), (line,))
 
 
 def test_a_lie_does_not_stand_where_attacks_fail(entry: Entry, victims: list[Victim], examples: Examples) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.console import Console
 from victims import TEXTS, WORD_LIST, bag_victim
@@ -81,6 +82,35 @@ def test_blocks_add_up_to_one_evaluation(file: Path, tmp_path: Path) -> None:
     assert Tally.load(tmp_path / "out" / "totals.json") == tally
 
 
+def test_the_majority_is_that_of_all_rows_in_a_file_that_is_sorted_by_its_labels(tmp_path: Path) -> None:
+    """No model does better than the one label of a block; of the whole file each label is a half."""
+    rows = tuple(Example(id=str(number), texts=(str(number),), label=number // 10) for number in range(20))
+    blocks = [Examples(rows=rows[start : start + 5], name="sorted") for start in range(0, 20, 5)]
+
+    def tally(right: int) -> Tally:
+        """Of a model that answers so many of each five rightly."""
+
+        def answers(texts: list[str]) -> np.ndarray:
+            first = [(int(text) < 10) == (int(text) % 5 < right) for text in texts]
+            return np.array([[0.9, 0.1] if own else [0.1, 0.9] for own in first])
+
+        victim, out = Victim.from_callable(answers, 2, name="counting"), tmp_path / str(right)
+        found = evaluate_blocks(victim, blocks, out=out)
+        assert evaluate_blocks(victim, blocks, out=out, resume=True) == found == Tally.load(out / "totals.json")
+        assert found is not None
+        return found
+
+    better, worse = tally(3), tally(2)
+    assert counted(better) == {("counting", "clean"): (12, 20)}
+    assert {item.flag: item.blocks for item in better.raised} == {"few-seeds": 4}
+    (flag,) = [item for item in worse.raised if item.flag == "below-majority"]
+    assert flag.subject == "counting on sorted"
+    assert flag.evidence == "accuracy 40.0 [21.9, 61.3] against 50.0 for the most frequent label"
+    screen = Console(file=io.StringIO(), width=200)
+    screen.print(worse)
+    assert f"{flag.evidence} (over all blocks)" in screen.file.getvalue()
+
+
 def test_a_resumed_run_opens_no_finished_block_and_ends_the_same(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     whole = in_blocks(file, out)
@@ -101,6 +131,7 @@ def test_a_tally_of_an_earlier_release_is_counted_anew(file: Path, tmp_path: Pat
     found = {name: item for name, item in read_json(path).items() if name != "check"}
     for line in found["lines"]:
         del line["attacked"]
+    del found["labels"], found["data"]
     write_json(path, found)
     again = in_blocks(file, out, resume=True)
     assert [replace(line, seconds=0) for line in again.lines] == [replace(line, seconds=0) for line in whole.lines]
@@ -143,6 +174,9 @@ def test_a_bent_tally_is_refused(file: Path, tmp_path: Path) -> None:
         ("seconds", -0.5, "of 20 held"),
         ("condition", "pwws", "two lines of one model and condition"),
         ("hold", 1, "hold"),
+        ("labels", {"0": 9, "1": 10}, "labels of 19 rows, of 20"),
+        ("labels", {"0": 21, "1": -1}, "labels of 20 rows, of 20"),
+        ("labels", {}, "labels of 0 rows, of 20"),
     ],
 )
 def test_a_tally_that_contradicts_itself_is_refused(key, value, reason, file: Path, tmp_path: Path) -> None:
@@ -153,7 +187,7 @@ def test_a_tally_that_contradicts_itself_is_refused(key, value, reason, file: Pa
     found = {name: item for name, item in read_json(path).items() if name != "check"}
     write_json(path, found)
     in_blocks(file, out, resume=True)
-    found["lines"][0][key] = value
+    (found if key == "labels" else found["lines"][0])[key] = value
     write_json(path, found)
     with pytest.raises(UnshakenError, match=reason):
         in_blocks(file, out, resume=True)
@@ -162,7 +196,7 @@ def test_a_tally_that_contradicts_itself_is_refused(key, value, reason, file: Pa
 def test_a_set_of_which_every_example_ended_in_an_error_is_shown() -> None:
     line = Line(model="m", condition="pwws", held=0, total=0, errors=4, queries=9)
     shown = Console(file=io.StringIO())
-    shown.print(Tally(identity="", rows=4, blocks=1, lines=(line,), raised=()))
+    shown.print(Tally(identity="", rows=4, blocks=1, lines=(line,), raised=(), data="", labels={"0": 4}))
     assert "none" in shown.file.getvalue()
 
 
@@ -254,8 +288,6 @@ def test_a_forecast_counts_calibrated_twins_of_a_model_that_is_always_right() ->
 
 
 def test_the_forecast_is_a_line_through_the_measurements() -> None:
-    import numpy as np
-
     counts = np.array([256.0, 512.0, 1024.0])
     assert _drawn_on(counts, 2 + 0.01 * counts, 100_000, 1) == pytest.approx(1002)
     assert _drawn_on(counts, 2 + 0.01 * counts, 100_000, 50) == pytest.approx(1100)  # every block begins anew

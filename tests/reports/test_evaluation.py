@@ -172,6 +172,20 @@ def test_rechecks_can_be_added_to_a_finished_run(tmp_path: Path, monkeypatch: py
     assert written == [None] * len(run.rechecks)  # what is finished is not attacked again
 
 
+def test_a_run_that_goes_on_rechecks_as_many_examples_as_are_asked_for(tmp_path: Path) -> None:
+    attacks, data = [PWWS(substitutions=SETS)], keyword_examples()
+
+    def totals(recheck: int, resume: bool = True) -> set[int]:
+        how: dict[str, Any] = {"recheck": recheck, "resume": resume, "out": tmp_path}
+        (found,) = evaluate(keyword_victim(), data, attacks, **how).evaluations
+        return {item.total for item in found.attacks[0].rechecks}
+
+    asked_for = [2, 4, 3, 0, 9]
+    assert [totals(count, resume=bool(number)) for number, count in enumerate(asked_for)] == [{2}, {4}, {4}, {4}, {5}]
+    (fresh,) = evaluate(keyword_victim(), data, attacks, recheck=9).evaluations
+    assert Report.load(tmp_path).evaluations[0].attacks[0].rechecks == fresh.attacks[0].rechecks
+
+
 def test_a_finished_folder_is_not_overwritten(tmp_path: Path) -> None:
     evaluate(keyword_victim(), keyword_examples(), out=tmp_path)
     before = (tmp_path / "report.json").read_bytes()

@@ -115,6 +115,27 @@ def test_a_report_gives_the_figures_it_has_numbers_for() -> None:
     assert figures.report_figures(Report(evaluations=(made_evaluation(),))) == {}
 
 
+def test_each_set_has_figures_of_its_own_whatever_its_name(tmp_path: Path) -> None:
+    names = ("a b", "a-b", "A.B", "a-b-2", "x" * 70 + "1", "x" * 70 + "2")
+    sets = [made_evaluation(run("x" * number + "o" * (10 - number)), data=name) for number, name in enumerate(names)]
+    drawn = figures.report_figures(Report(evaluations=tuple(sets)))
+    slugs = ["a-b", "a-b-2", "A-B-3", "a-b-2-2", "x" * 60, "x" * 60 + "-2"]
+    assert list(drawn) == [f"{slug}-budget" for slug in slugs]
+    ends = [figure.axes[0].get_lines()[0].get_ydata()[-1] for figure in drawn.values()]
+    assert ends == pytest.approx([100 - 10 * number for number in range(len(names))])  # in their order
+
+
+def test_what_ended_in_errors_alone_is_in_no_figure() -> None:
+    failed = made_evaluation(run("!" * 10), model="failed")
+    assert figures.report_figures(Report(evaluations=(failed,))) == {}
+    drawn = figures.report_figures(Report(evaluations=(*report().evaluations, failed)))
+    assert set(drawn) == {"made-budget", "made-tradeoff"}
+    assert len(drawn["made-budget"].axes[0].get_lines()) == 4  # two models under two attacks
+    named = [text.get_text() for text in drawn["made-tradeoff"].axes[0].get_legend().get_texts()]
+    assert named[:2] == ["plain", "hard"]
+    assert "failed" not in named
+
+
 def test_impossible_figures_are_refused() -> None:
     with pytest.raises(UnshakenError, match="no attack in this report"):
         figures.budget_curves(Report(evaluations=(made_evaluation(),)))

@@ -97,6 +97,23 @@ def test_the_policy_allows_exactly_the_script_of_the_page(report: Report) -> Non
     assert "default-src 'none'" in text
 
 
+def test_a_run_of_errors_alone_has_a_page_that_says_so(report: Report) -> None:
+    failed = made_evaluation(run("!!!!!!!!!!"), model="failed", wrong=(9,))
+    clean = "Of 10 texts of made, failed-0 answers 90.0% rightly"
+    told = clean + "; under {} nothing is known, as each text ended in an error."
+    text = page(Report(evaluations=(failed,)))
+    assert told.format("pwws") in text
+    assert "against queries per example" not in text
+    cells = re.findall(r'<td role="cell" data-label="(.*?)">(.*?)</td>', text)
+    assert ("errors", "10") in cells
+    assert ("pwws", '<span class="muted">–</span>') in cells
+    both = replace(failed, attacks=(*failed.attacks, run("oooooooooo", "genetic")))
+    assert told.format("the worst of 2 attacks") in page(Report(evaluations=(both,)))
+    others = page(Report(evaluations=(*report.evaluations, failed)))  # beside models of which something is known
+    assert "failed-0, pwws" not in others
+    assert others.count("<polyline") == 4
+
+
 # --------------------------------------------------------------------------------------------- in a browser
 
 

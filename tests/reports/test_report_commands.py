@@ -15,6 +15,7 @@ from unshaken.cli.data import load_sets
 from unshaken.cli.evaluate import evaluate, parse_attacks
 from unshaken.cli.report import report
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.report import READ_BY_EYE
 from unshaken.names import split_specs
 from unshaken.reports import Report
 from unshaken.substitutions import Dictionary
@@ -128,6 +129,10 @@ def test_a_report_is_not_written_over_a_run_that_it_merges(unshaken, refused, tm
         for _ in range(2):  # an earlier report may be written over
             code, _, _ = unshaken("report", run.parent, "--out", tmp_path / name)
             assert code == 0
+    long = Report(evaluations=(made_evaluation(total=READ_BY_EYE + 1),)).save(tmp_path / "long" / "report.json")
+    for _ in range(2):  # one that is laid out on one line, too
+        assert unshaken("report", long.parent, "--out", tmp_path / "other.json")[0] == 0
+    assert Report.load(tmp_path / "other.json") == Report.load(long)
     words = ("--out", tmp_path / "all.html", "--figures", tmp_path / "figures")
     code, out, _ = unshaken("report", run.parent, *words)
     assert (code, "no figures" in out) == (0, True)

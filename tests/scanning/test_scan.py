@@ -18,7 +18,7 @@ from unshaken import Examples, Victim
 from unshaken.errors import UnshakenError
 from unshaken.reports import TrainingRecord
 from unshaken.scanning import Detector, ScanResult, families, scan
-from unshaken.scanning.formats import cells, page
+from unshaken.scanning.formats import cells, page, sarif
 from unshaken.victims.http import HttpVictim
 
 BAD = ["free money now", "win free money today", "money for free", "free prizes and money"]
@@ -234,7 +234,7 @@ def test_survivors_are_searched_in_any_order_of_the_file() -> None:
 
 def test_what_is_kept_is_the_share_of_the_fixed_edit_times_that_of_the_search(result: ScanResult) -> None:
     family = replace(result.families[0], total=8, kept_fixed=4, searched=2, found=1)
-    assert (family.fixed_share, family.kept_share) == (0.5, 0.25)
+    assert (family.fixed_share, family.kept_share, family.lost) == (0.5, 0.25, 5)
     assert replace(family, searched=0, found=0).kept_share == 0.5
 
 
@@ -273,6 +273,21 @@ def test_sarif(result: ScanResult, tmp_path: Path) -> None:
         assert item["level"] == "error"
         assert item["message"]["text"]
         assert item["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "mails.csv"
+
+
+def test_sarif_tells_of_broken_texts_that_are_not_listed() -> None:
+    rows = Examples.from_lists(
+        [f"free money {number}" for number in range(25)], ["spam"] * 25, label_names=("ham", "spam")
+    )
+    (run,) = sarif(scan(guard(naive_guard), rows, families=["leetspeak", "tag-characters"], search=0), 0)["runs"]
+    broken = {rule["id"]: rule["properties"]["broken"] for rule in run["tool"]["driver"]["rules"]}
+    assert broken == {"leetspeak": 25, "tag-characters": 0}
+    assert len(run["results"]) == 20
+    ((note,),) = [own["toolExecutionNotifications"] for own in run["invocations"]]
+    assert note["message"]["text"] == "leetspeak: 20 of 25 broken texts are listed"
+    assert (note["level"], note["associatedRule"]) == ("note", {"id": "leetspeak"})
+    (run,) = sarif(scan(guard(naive_guard), rows[:20], families=["leetspeak"], search=0), 0)["runs"]
+    assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
 
 
 def test_the_page_shows_what_cannot_be_seen_and_obeys_nothing(tmp_path: Path) -> None:

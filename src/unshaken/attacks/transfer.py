@@ -22,6 +22,8 @@ from unshaken.examples import Example
 from unshaken.processes import WHOLE
 from unshaken.victims.base import Victim
 
+NO_TEXT = "so that it yields no text to try"  # by which an error is told from an attack that failed
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer(Attack):
@@ -87,7 +89,7 @@ class Transfer(Attack):
         was_right = int(before.argmax()) == row.label
         if row.outcome == "skipped" and was_right:
             source = getattr(self.source, "name", self.source)
-            untried = f"{source} gets this example wrong, so that it yields no text to try"
+            untried = f"{source} gets this example wrong, {NO_TEXT}"
             return replace(row, outcome="error", score_before=None, queries=0, rows=0, error=untried)
         if row.outcome == "error":
             return row

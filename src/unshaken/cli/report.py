@@ -44,17 +44,19 @@ def report(
         for name, figure in drawn.items():
             save_figure(figure, figures / name)
         if not drawn:
-            console.print("note: no figures: they are of models under attack, and nothing here was", style="dim")
+            console.print(
+                "note: no figures: they are of models under attack, and no attack here was answered", style="dim"
+            )
     console.print(merged)
     console.print(f"Report: {out}", markup=False, soft_wrap=True)
 
 
-BEGINNINGS = {
+BEGINNINGS: dict[str, str | tuple[str, ...]] = {
     ".html": "<!doctype html>",
     ".md": "# Robustness report",
     ".tex": "% Needs \\usepackage{booktabs}",
     ".csv": "data,model,condition,accuracy",
-    ".json": '{\n  "schema_version"',
+    ".json": ('{\n  "schema_version"', '{"schema_version"'),  # a long one is all on one line
 }  # of reports, by which an earlier one is known
 
 
@@ -64,5 +66,5 @@ def _require_own(out: Path) -> None:
         return
     with out.open("rb") as stream:
         begins = stream.read(64)
-    if begins and not begins.startswith(BEGINNINGS[out.suffix].encode()):
+    if begins and not begins.decode("utf-8", "replace").startswith(BEGINNINGS[out.suffix]):
         raise UnshakenError(f"{out} is no report, and would be lost; name another file with --out")

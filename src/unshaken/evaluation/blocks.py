@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from unshaken.console import terminal_table
 from unshaken.display import visible
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import chosen_attacks, evaluate
+from unshaken.evaluation.flags import BELOW_MAJORITY, below_majority
 from unshaken.evaluation.report import Report
-from unshaken.evaluation.results import Evaluation
+from unshaken.evaluation.results import ALL_LEVELS, CLEAN, Evaluation
 from unshaken.examples import Examples
 from unshaken.files import BLOCKS, locked, read_checked_json, write_checked_json, write_json
 from unshaken.processes import WHOLE, Shard
@@ -54,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """A reliability flag that some blocks raised."""
+    """A reliability flag that some blocks raised, or all of them together."""
 
     flag: str
     subject: str
@@ -70,6 +72,8 @@ class Tally:
         identity: Digest of models, attacks, seed and rows: what a resumed run must share.
         rows: Examples.
         blocks: How many blocks these are.
+        data: Their name.
+        labels: How many rows have each label.
     """
 
     identity: str
@@ -77,6 +81,8 @@ class Tally:
     blocks: int
     lines: tuple[Line, ...]
     raised: tuple[Raised, ...]
+    data: str
+    labels: dict[str, int]
 
     @classmethod
     def of(cls, report: Report, identity: str) -> Tally:
@@ -89,25 +95,47 @@ class Tally:
         raised = [
             Raised(flag=item.flag, subject=item.subject, evidence=item.evidence, blocks=1) for item in report.flags
         ]
-        rows = len(report.evaluations[0].predictions)
-        return cls(identity=identity, rows=rows, blocks=1, lines=tuple(lines), raised=tuple(raised))
+        first = report.evaluations[0]
+        labels = Counter(str(row.label) for row in first.predictions)
+        return cls(
+            identity=identity,
+            rows=len(first.predictions),
+            blocks=1,
+            lines=tuple(lines),
+            raised=tuple(raised),
+            data=first.data.name,
+            labels=dict(labels),
+        )
 
     def __add__(self, other: Tally) -> Tally:
         lines = {(line.model, line.condition): line for line in self.lines}
         for line in other.lines:
             key = (line.model, line.condition)
             lines[key] = lines[key] + line if key in lines else line
-        raised = {(item.flag, item.subject): item for item in self.raised}
-        for item in other.raised:
+        raised: dict[tuple[str, str], Raised] = {}
+        for item in (*self.raised, *other.raised):
             known = raised.get((item.flag, item.subject))
             raised[item.flag, item.subject] = replace(known, blocks=known.blocks + item.blocks) if known else item
-        return Tally(
+        both = Tally(
             identity=_digest([self.identity, other.identity]),
             rows=self.rows + other.rows,
             blocks=self.blocks + other.blocks,
             lines=tuple(lines.values()),
-            raised=tuple(raised.values()),
+            raised=(),
+            data=self.data,
+            labels=dict(Counter(self.labels) + Counter(other.labels)),
         )
+        others = [item for item in raised.values() if item.flag != BELOW_MAJORITY]
+        return replace(both, raised=(*others, *both._below_majority()))
+
+    def _below_majority(self) -> Iterator[Raised]:
+        """Of all rows together: a block of a file that is sorted by its labels has another majority than the whole."""
+        baseline = max(self.labels.values()) / self.rows
+        for line in self.lines:
+            if line.condition in (CLEAN, ALL_LEVELS):
+                check = below_majority(f"{line.model} on {self.data}", line.accuracy, baseline)
+                if check.verdict == "raised":
+                    yield Raised(flag=check.flag, subject=check.subject, evidence=check.evidence, blocks=self.blocks)
 
     @classmethod
     def load(cls, path: Path) -> Tally:
@@ -120,6 +148,8 @@ class Tally:
         """What no block comes to, and sums and shares rely on."""
         if len({(line.model, line.condition) for line in self.lines}) < len(self.lines):
             yield "two lines of one model and condition"
+        if min(self.labels.values(), default=0) < 1 or sum(self.labels.values()) != self.rows:
+            yield f"labels of {sum(self.labels.values())} rows, of {self.rows}"
         for line in self.lines:
             counts = line.held, line.total - line.held, line.errors, line.attacked, line.queries, line.seconds
             if min(counts) < 0 or line.total + line.errors > self.rows:
@@ -138,8 +168,11 @@ class Tally:
         title = f"{self.rows:,} rows in {self.blocks:,} blocks"
         table = terminal_table(title, headings, rows, left=("condition",))
         flags = [
-            Text(visible(f"{item.flag}: {item.subject}: {item.evidence} (in {item.blocks} of {self.blocks} blocks)"))
+            Text(visible(f"{item.flag}: {item.subject}: {item.evidence} ({where})"))
             for item in self.raised
+            for where in [
+                "over all blocks" if item.flag == BELOW_MAJORITY else f"in {item.blocks} of {self.blocks} blocks"
+            ]
         ]
         return Group(table, *flags)
 
@@ -201,7 +234,7 @@ def evaluate_blocks(
 
 def _finished(place: Path, identity: str) -> Tally | None:
     path = place / TALLY_FILE
-    if not path.exists() or b'"attacked"' not in path.read_bytes():
+    if not path.exists() or b'"labels"' not in path.read_bytes():
         return None  # one of an earlier release is counted anew, from the results beside it
     tally = Tally.load(path)
     if tally.identity != identity:

@@ -13,9 +13,11 @@ from unshaken.display import in_words
 from unshaken.evaluation.attack_checks import attack_checks
 from unshaken.evaluation.check import FLAGS, Check, clear, raised, raised_if, trait, unknown
 from unshaken.evaluation.results import AttackRun, Evaluation
+from unshaken.proportion import Proportion
 
 __all__ = ["FLAGS", "Check", "check_all"]
 
+BELOW_MAJORITY = "below-majority"
 ENOUGH_SEEDS = 3
 MOSTLY_UNKNOWN = 0.2  # of the tokens; a subword tokenizer in its own language is far below
 
@@ -36,7 +38,7 @@ def _check(evaluation: Evaluation, name: str) -> Iterator[Check]:
     yield _batch_dependence(evaluation, place)
     yield _trained_on(evaluation, place)
     yield _unknown_words(evaluation, place)
-    yield _below_majority(evaluation, place)
+    yield below_majority(place, evaluation.clean, evaluation.majority_baseline)
     if evaluation.attacks:
         yield from attack_checks(evaluation, place)
 
@@ -108,11 +110,10 @@ def _unknown_words(evaluation: Evaluation, subject: str) -> Check:
     return raised_if(share > MOSTLY_UNKNOWN, flag, subject, f"{100 * share:.1f}% of the tokens are unknown", settle)
 
 
-def _below_majority(evaluation: Evaluation, subject: str) -> Check:
-    flag, accuracy, baseline = "below-majority", evaluation.clean, evaluation.majority_baseline
+def below_majority(subject: str, accuracy: Proportion, baseline: float) -> Check:
     evidence = f"accuracy {accuracy} against {100 * baseline:.1f} for the most frequent label"
     settle = "check the label order of model and data, train longer, and read no difference at this level as robustness"
-    return raised_if(not (accuracy.value > baseline or accuracy.value == 1), flag, subject, evidence, settle)
+    return raised_if(not (accuracy.value > baseline or accuracy.value == 1), BELOW_MAJORITY, subject, evidence, settle)
 
 
 def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:

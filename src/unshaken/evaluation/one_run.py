@@ -92,7 +92,7 @@ class OneRun:
             # Others may leave it more than before, or less. What it found already is kept in its file.
             if run is None or (run.left and [row.example_id for row in run.results] != left):
                 run = self._attack(attack, visible, key, left)
-            runs[key] = run if run.rechecks else replace(run, rechecks=self._rechecks(attack, run))
+            runs[key] = run if self._is_rechecked(run) else replace(run, rechecks=self._rechecks(attack, run))
             result = replace(result, attacks=tuple(runs[key] for key in attacks if key in runs))
             self._keep(result)
         return self._certify(result)
@@ -195,6 +195,11 @@ class OneRun:
 
     def _run(self, attack: Attack, path: Path | None, rows: Examples) -> AttackResults:
         return attack(self.victim, rows, out=path, resume=self.resume, progress=self.progress, shard=self.shard)
+
+    def _is_rechecked(self, run: AttackRun) -> bool:
+        """On as many examples as are asked for, or more: a run that goes on may ask for more than it began with."""
+        wanted = min(self.recheck, len(run.results))
+        return bool(run.rechecks) and all(item.total >= wanted for item in run.rechecks)
 
     def _rechecks(self, attack: Attack, run: AttackRun) -> tuple[Recheck, ...]:
         if not self.recheck or not isinstance(attack, SearchAttack) or not probes.variants(attack):

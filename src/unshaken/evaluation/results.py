@@ -17,6 +17,7 @@ from unshaken.proportion import Proportion
 from unshaken.readers import OF_ALL
 
 CLEAN = "clean"
+ALL_LEVELS = "all levels"  # the same of a static adversarial set
 WORST_CASE = "worst case"
 TOLD = "told_apart"  # in a vote: what tells it from others of the same size; a report writes it where there are any
 
@@ -287,7 +288,7 @@ class Evaluation:
 
     def title(self, condition: str) -> str:
         """What to call a condition: the answers to a static adversarial set are not clean ones."""
-        return "all levels" if condition == CLEAN and self.is_static else condition
+        return ALL_LEVELS if condition == CLEAN and self.is_static else condition
 
     @cached_property
     def searches(self) -> dict[str, AttackRun]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unshaken.display import counted
 from unshaken.evaluation.flags import FLAGS
 from unshaken.files import write_text
 from unshaken.leaderboard.cost import cost_of
@@ -92,9 +93,18 @@ def _evidence(entry: Entry) -> list[tuple[str, str, str]]:
     return found
 
 
+def _told_nothing(model: Scored, name: str) -> bool:
+    """Whether an attack could be carried out on no example that was right: there is no share of none."""
+    marks = model.held[name]
+    return "?" in marks and all(mark == "?" for mark, right in zip(marks, model.clean, strict=True) if right == "1")
+
+
 def _under(entry: Entry, name: str) -> str:
     """What an attack did; of one on what was left in counts, since a share of it says nothing about all examples."""
     if name not in entry.left:
+        if silent := sum(_told_nothing(model, name) for model in entry.models):
+            models = counted(len(entry.models), "model")
+            return f"does not count: in {silent:,} of {models} it could be tried on no example"
         untried = sum(model.held[name].count("?") for model in entry.models)
         told = f" of those tried; {untried:,} of {len(entry.models) * len(entry.ids):,} in all models were not"
         return f"{entry.share(name)}{told if untried else ''}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unshaken.attacks.transfer import NO_TEXT
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.environment import environment, now
 from unshaken.evaluation.evaluate import evaluate
@@ -109,3 +110,11 @@ def held_marks(evaluation: Evaluation, names: Sequence[str]) -> dict[str, str]:
         outcomes = {result.example_id: marks[result.outcome] for result in run.results}
         found[name] = "".join(outcomes.get(row.id, "?") if row.correct else "0" for row in evaluation.predictions)
     return found
+
+
+def without_text(evaluation: Evaluation, names: Sequence[str]) -> dict[str, set[str]]:
+    """Of each attack, the examples of which a transfer's source gave no text to try: nothing failed there."""
+    return {
+        name: {result.example_id for result in run.results if result.error and result.error.endswith(NO_TEXT)}
+        for name, run in zip(names, evaluation.attacks, strict=True)
+    }

@@ -17,7 +17,7 @@ from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import Entry, Scored, worst_of
-from unshaken.leaderboard.score import clean_marks, held_marks
+from unshaken.leaderboard.score import clean_marks, held_marks, without_text
 from unshaken.leaderboard.tracks import Suite, suite
 from unshaken.substitutions import Substitutions
 from unshaken.victims.base import Victim
@@ -75,6 +75,7 @@ def verify(
     the record beside the weights says of sets, seed and cost has to be what the entry says and to fit its track, and
     flags that come out raised have to be told. What the entry tried on all examples is tried on all, and the rest on
     what is left. A claim about an example that could not be attacked here is not checked, and then no entry stands.
+    Where the source of a transfer gets an example wrong, there is no text to try, and nothing failed.
     """
     by_fingerprint = {victim.fingerprint: victim for victim in victims}
     entry.require_examples(examples)
@@ -151,6 +152,7 @@ def _checked(entry: Entry, model: Scored, victim: Victim, part: Examples, places
     report = evaluate(victim, part, list(first.values()), then=list(last.values()))
     again, refused, differing, compared = report.evaluations[0], [], [], 0
     missing: set[int] = set()  # of the examples, those that are claimed and could not be attacked
+    failed: dict[str, set[int]] = {}  # the same of each attack that may pass over examples, and did not mean to
     told = {flag for flag, verdict, _ in model.flags if verdict == "raised"}
     for flag in dict.fromkeys(check.flag for check in report.checks if check.verdict == "raised"):
         if flag in OF_THE_MODEL - told:
@@ -160,7 +162,8 @@ def _checked(entry: Entry, model: Scored, victim: Victim, part: Examples, places
     if wrong:
         refused.append(f"{model.weights}: {len(wrong)} clean answers are not as claimed, such as {wrong[0]!r}")
     measured_marks, claims = held_marks(again, [*first, *last]), {**model.held, WORST: model.worst}
-    for name, marks in {**measured_marks, WORST: worst_of(measured_marks)}.items():
+    worst, textless = worst_of(measured_marks), without_text(again, [*first, *last])
+    for name, marks in {**measured_marks, WORST: worst}.items():
         if name not in claims:
             refused.append(f"{model.weights}: the entry does not have the attack {name}")
             continue
@@ -169,8 +172,12 @@ def _checked(entry: Entry, model: Scored, victim: Victim, part: Examples, places
         pairs = [(one == "1", other == "1") for one, other in zip(marks, own, strict=True) if "?" not in (one, other)]
         if name == WORST:
             compared, differing = len(pairs), [other for one, other in pairs if one != other]
-        if name == WORST or (name in first and name.split()[0] not in PASSING_OVER):  # else others may have broken it
-            missing |= {at for at, (one, other) in enumerate(zip(marks, own, strict=True)) if one == "?" != other}
+        untried = {at for at, (one, other) in enumerate(zip(marks, own, strict=True)) if one == "?" != other}
+        if name.split()[0] in PASSING_OVER:
+            # Who scored it could try: here it failed, unless another broke the example or a source gave no text.
+            failed[name] = {at for at in untried if worst[at] != "0" and part[at].id not in textless[name]}
+        elif name == WORST or name in first:  # else others may have broken it
+            missing |= untried
         if not pairs:
             continue
         measured, share = sum(one for one, _ in pairs), sum(other for _, other in pairs) / len(pairs)
@@ -180,10 +187,12 @@ def _checked(entry: Entry, model: Scored, victim: Victim, part: Examples, places
                 f"{model.weights}: under {name} it claims {share:.1%} of {len(pairs)} examples and keeps "
                 f"{interval.estimate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
             )
-    unchecked = []
+    unchecked, of = [], counted(clean.count("1"), "example")
     if missing:
-        of = counted(clean.count("1"), "example")
         unchecked.append(f"{model.weights}: {len(missing)} of {of} could not be attacked here")
-    elif not compared:
+    for name, own_places in failed.items():
+        if others := own_places - missing:
+            unchecked.append(f"{model.weights}: {len(others)} of {of} could not be attacked here by {name}")
+    if not unchecked and not compared:
         unchecked.append(f"{model.weights}: the entry claims nothing of the examples chosen; take more, or others")
     return _Found(refused=refused, unchecked=unchecked, compared=compared, differing=differing)

@@ -62,8 +62,8 @@ def shares(report: Report, group: Sequence[Evaluation]) -> dict[str, dict[str, P
 
 
 def curves(report: Report, group: Sequence[Evaluation]) -> list[Curve]:
-    """Accuracy against queries, of every search on every model."""
-    searches = [(item, name, run) for item in group for name, run in item.searches.items()]
+    """Accuracy against queries, of every search on every model; of one that ended in errors alone nothing is known."""
+    searches = [(item, name, run) for item in group for name, run in item.searches.items() if run.counts.answered]
     largest = max((result.queries for _, _, run in searches for result in run.results), default=1)
     budgets = sorted({1, *(round(largest ** (step / BUDGETS)) for step in range(BUDGETS + 1))} - {0})
     return [
@@ -87,5 +87,5 @@ def tradeoff(report: Report, group: Sequence[Evaluation]) -> list[Point]:
             hard=item.accuracy(item.conditions[-1]),
         )
         for item in group
-        if item.attacks
+        if item.attacks and item.accuracy(item.conditions[-1]).total
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ def budget_curves(report: Report, data: str | None = None) -> Any:
     """Accuracy against the queries an attack may ask: a colour per model, a dash pattern per attack."""
     curves = charts.curves(report, _of_data(report, data))
     if not curves:
-        raise UnshakenError("no attack in this report, so there is no accuracy against queries to draw")
+        raise UnshakenError("no attack in this report was answered, so there is no accuracy against queries to draw")
     figure, axes = panel()
     models, attacks = (list(dict.fromkeys(getattr(one, kind) for one in curves)) for kind in ("model", "attack"))
     for one in curves:
@@ -141,21 +142,32 @@ def layer_profile(residuals: Mapping[str, Sequence[float]], growth: Mapping[str,
 def report_figures(report: Report) -> dict[str, Any]:
     """The figures that a report has the numbers for, by file name."""
     figures: dict[str, Any] = {}
-    for group in charts.by_data(report):
+    groups_of_data = charts.by_data(report)
+    for group, slug in zip(groups_of_data, _slugs([group[0].data.name for group in groups_of_data]), strict=True):
         data = group[0].data.name
-        slug = "".join(character if character.isalnum() else "-" for character in data[:LONGEST_NAME])
-        attacked = [item for item in group if item.attacks]
-        if any(item.searches for item in attacked):
+        if charts.curves(report, group):
             figures[f"{slug}-budget"] = budget_curves(report, data)
-        if len(attacked) > 1:
+        if len(points := charts.tradeoff(report, group)) > 1:
             pairs: dict[str, list[tuple[float, float]]] = {}
-            for one in charts.tradeoff(report, attacked):
+            for one in points:
                 pairs.setdefault(one.method, []).append((one.clean.value, one.hard.value))
             figures[f"{slug}-tradeoff"] = tradeoff(pairs)
         groups = {report.name_of(item): item.groups for item in group if item.groups}
         if groups:
             figures[f"{slug}-groups"] = grouped_accuracy(groups, group_label="attack level")
     return figures
+
+
+def _slugs(names: Sequence[str]) -> list[str]:
+    """Each name as a part of a file's name; those that would share one ("a b", "a-b") are numbered in their order."""
+    slugs: list[str] = []
+    taken: set[str] = set()  # without case, which some file systems do not tell apart
+    for name in names:
+        plain = "".join(character if character.isalnum() else "-" for character in name[:LONGEST_NAME])
+        numbered = (f"{plain}-{number}" for number in count(2))
+        slugs.append(next(slug for slug in chain([plain], numbered) if slug.casefold() not in taken))
+        taken.add(slugs[-1].casefold())
+    return slugs
 
 
 def _of_data(report: Report, data: str | None) -> list[Evaluation]:

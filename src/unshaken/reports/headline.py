@@ -91,6 +91,8 @@ def _alone(report: Report, seeds: Sequence[Evaluation]) -> str:
     condition, total = evaluation.conditions[-1], len(evaluation.predictions)
     (name, clean), *_ = _shares(report, [seeds], CLEAN).items()
     told = f"{name} answers {clean.of(total)} rightly"
+    if not any(item.accuracy(condition).total for item in seeds if condition in item.conditions):
+        return f"{told}{clean.over};{_under(evaluation, condition)} nothing is known, as each text ended in an error."
     hard = _shares(report, [seeds], condition).get(name)
     if condition == CLEAN or hard is None:
         baseline = evaluation.majority_baseline

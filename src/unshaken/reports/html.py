@@ -289,7 +289,6 @@ def _plots(report: Report, group: Sequence[Evaluation], names: Sequence[str]) ->
                         "y": [_y(value) for value in (one.hard.value, *one.hard.interval)],
                     }
                     for one in pairs
-                    if one.hard.total
                 ],
             }
         )

@@ -93,7 +93,7 @@ def _xml(text: str) -> str:
 
 
 def sarif(result: ScanResult, fail_under: float) -> dict[str, Any]:
-    """SARIF 2.1.0: a rule for each family, a result for each broken text."""
+    """SARIF 2.1.0: a rule for each family, a result for each broken text that is kept, and a note where more broke."""
     failing = {family.name for family in result.failures(fail_under)}
     rules = [
         {
@@ -104,6 +104,7 @@ def sarif(result: ScanResult, fail_under: float) -> dict[str, Any]:
             "properties": {
                 "kept": None if family.is_unknown else round(100 * family.kept_share, 1),
                 "total": family.total,
+                "broken": family.lost,
                 "errors": family.errors,
             },
         }
@@ -121,8 +122,19 @@ def sarif(result: ScanResult, fail_under: float) -> dict[str, Any]:
         for family in result.families
         for item in family.broken
     ]
+    notes = [
+        {
+            "level": "note",
+            "message": {"text": f"{family.name}: {len(family.broken)} of {family.lost} broken texts are listed"},
+            "associatedRule": {"id": family.name},
+        }
+        for family in result.families
+        if family.lost > len(family.broken)
+    ]
     driver = {"name": "unshaken", "version": version("unshaken"), "informationUri": TOOL_PAGE, "rules": rules}
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    invocation = {"executionSuccessful": True, "toolExecutionNotifications": notes}  # it came to its end
+    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _uri(result: ScanResult) -> str:

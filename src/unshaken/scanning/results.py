@@ -86,6 +86,11 @@ class FamilyResult:
     error: str | None = None
 
     @property
+    def lost(self) -> int:
+        """Texts whose answer an edit changed, of which `broken` has the first ones."""
+        return self.total - self.kept_fixed + self.found
+
+    @property
     def tried(self) -> int:
         """Survivors on which a search was tried, to its end or not."""
         return self.searched + self.errors
