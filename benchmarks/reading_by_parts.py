@@ -1,6 +1,6 @@
 """What readers cost in attacks and SWAP: words read once and put together, against texts read and tokenised whole.
 
-    python benchmarks/reading_by_parts.py [--texts file.txt]
+    python benchmarks/reading_by_parts.py [--texts file.txt] [--out experiments/benchmarks/cpu/reading_by_parts.json]
 
 Prints, for each source of substitutes, how many texts can be put together, rows a second by both ways, and their ratio;
 then the seconds of one genetic search by both ways. All of it in one run and on the same rows.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from harness import parser, prepare, texts_of
+from harness import parser, prepare, save, texts_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Victim
@@ -41,12 +41,12 @@ def main() -> None:
     prepare(given)
     texts = texts_of(given)
     tokenizer = AutoTokenizer.from_pretrained(given.model)
-    for name, source in SOURCES.items():
-        compare(name, source, texts[:100], tokenizer, KnownWords.of(texts))
-    search(texts[:SEARCHED], tokenizer, given.model, KnownWords.of(texts))
+    known = KnownWords.of(texts)
+    rows = [compare(name, source, texts[:100], tokenizer, known) for name, source in SOURCES.items()]
+    save(given, rows, wordings=ROWS, search=search(texts[:SEARCHED], tokenizer, given.model, known))
 
 
-def compare(name: str, source: Substitutions, texts: list[str], tokenizer: Any, known: KnownWords) -> None:
+def compare(name: str, source: Substitutions, texts: list[str], tokenizer: Any, known: KnownWords) -> dict[str, Any]:
     examples = [Wordings.of((text,), [source.for_text(segment(text))]) for text in texts]
     reader, rng = parse("all", known), np.random.default_rng(0)
     assembler = TokenAssembler(tokenizer, 1, 128, reader)
@@ -54,8 +54,9 @@ def compare(name: str, source: Substitutions, texts: list[str], tokenizer: Any, 
     pairs = [(own, recipe) for own, recipe in zip(examples, recipes, strict=True) if recipe is not None and len(own)]
     each = 1000 * preparing / len(texts)
     print(f"{name}: {len(pairs)} of {len(texts)} texts put together, prepared in {each:.1f} ms each")
+    found = {"source": name, "texts": len(texts), "together": len(pairs)}
     if not pairs:
-        return
+        return found
     table = assembler.table([recipe for _, recipe in pairs])
     choices = np.zeros((len(pairs) * ROWS, table.places), np.int16)
     for number, (own, _) in enumerate(pairs):
@@ -75,9 +76,10 @@ def compare(name: str, source: Substitutions, texts: list[str], tokenizer: Any, 
         f"  {len(owner) / together:,.0f} rows a second from parts, with their preparation; "
         f"{len(owner) / alone:,.0f} from whole texts: {alone / together:.1f} times as fast"
     )
+    return {**found, "rows": len(owner), "seconds_from_parts": together, "seconds_whole": alone}
 
 
-def search(texts: list[str], tokenizer: Any, model: str, known: KnownWords) -> None:
+def search(texts: list[str], tokenizer: Any, model: str, known: KnownWords) -> dict[str, Any]:
     network = AutoModelForSequenceClassification.from_pretrained(model, num_labels=2)
     fast = Victim.from_model(network, tokenizer, reader=parse("all", known))
     slow = Reading(Victim.from_model(network, tokenizer), parse("all", known))
@@ -92,6 +94,7 @@ def search(texts: list[str], tokenizer: Any, model: str, known: KnownWords) -> N
         f"genetic 20x10 on {len(rows)} texts: {together:.1f} s from parts, {alone:.1f} s from whole texts: "
         f"{alone / together:.1f} times as fast; {same} outcomes of {len(rows)} are equal"
     )
+    return {"texts": len(rows), "equal": same, "seconds_from_parts": together, "seconds_whole": alone}
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -477,6 +477,41 @@ def readers_speed() -> str:
     return f"{where}\n\n{speed}\n\n{' '.join([told, *mended])}"
 
 
+def reading_by_parts() -> str:
+    """Rows a second that readers allow an attack, put together from parts and read whole."""
+    found = load("cpu/reading_by_parts.json")
+    rows = []
+    for row in found["rows"]:
+        speeds = ["", "", ""]
+        if "rows" in row:
+            parts, whole = row["seconds_from_parts"], row["seconds_whole"]
+            speeds = [f"{row['rows'] / parts:,.0f}", f"{row['rows'] / whole:,.0f}", f"{whole / parts:.1f}"]
+        rows.append([f"`{row['source']}`", f"{row['together']} of {row['texts']}", *speeds])
+    searched = found["search"]
+    told = (
+        f"A genetic search of 20 by 10 over `wordnet,typos` took {searched['seconds_from_parts']:.1f} s instead of "
+        f"{searched['seconds_whole']:.1f} s for {searched['texts']} reviews, forward passes on the CPU included: "
+        f"{searched['seconds_whole'] / searched['seconds_from_parts']:.1f} times as fast, with "
+        f"{searched['equal']} of {searched['texts']} outcomes equal."
+    )
+    return f"{grid(['source', 'texts put together', 'from parts', 'whole', 'ratio'], rows)}\n\n{told}"
+
+
+def hull_coverage() -> str:
+    """Which part of the substitutes stands in a hull, by the rule for words of several pieces."""
+    tasks = {"sst2": "SST-2 dev", "imdb": "IMDB", "snli": "SNLI"}
+    rows = load("cpu/hull_coverage.json")["rows"]
+    shares = {(row["pieces"], row["task"]): row for row in rows}
+    heading = [f"{tasks[row['task']]}, {row['texts']:,} texts of {row['length']} tokens" for row in rows[::3]]
+    return grid(
+        ["share of substitutes in the hull", *heading],
+        [
+            [f'`pieces="{pieces}"`', *(f"{shares[pieces, task]['substitutes']:.1%}" for task in tasks)]
+            for pieces in ("mean", "same", "single")
+        ],
+    )
+
+
 def board() -> str:
     """Our own entries as `unshaken leaderboard` ranks them, a table per track, with what its checks found in them."""
     heading = ["Rank", "Method", "Worst case", "Clean", "Training passes", "Seeds"]
@@ -561,6 +596,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "results-flags": flags,
     "peak-memory": peak_memory,
     "readers-speed": readers_speed,
+    "reading-by-parts": reading_by_parts,
+    "hull-coverage": hull_coverage,
     "descent-watched": descent_watched,
     "trial": lambda: trial(MAIN),
     "trial-all": trial,
