@@ -15,7 +15,8 @@ from unshaken.attacks.constraints import Candidate, Constraint, MaxChanged, Sent
 from unshaken.attacks.spaces import Spaces
 from unshaken.examples import Example
 from unshaken.names import from_spec
-from unshaken.substitutions import Dictionary, MaskedLM
+from unshaken.readers import Readers, Synonyms
+from unshaken.substitutions import All, Dictionary, MaskedLM, Unmended
 from unshaken.substitutions.words import match_case, segment
 
 PAIRS = {
@@ -143,6 +144,20 @@ def test_what_may_be_merged(text: str, first: list[int]) -> None:
 
     (found,) = CLARE(substitutions=Everything(entries={"a": ["b"]})).merged([segment(text)])
     assert list(found) == first
+
+
+def test_sets_made_of_others_merge_what_those_merge() -> None:
+    words = segment("a good film")
+    joined = All((Dictionary(entries={"film": ["plot"]}), WORDS), limit=1)
+    assert joined.merges
+    assert CLARE(substitutions=joined).merged([words]) == [{0: [], 1: PAIRS["good", "film"][:1]}]
+    reader = Readers((Synonyms(codes={PAIRS["good", "film"][0]: "good film"}),))
+    left = Unmended(WORDS, reader)  # the first is read as what it stands for
+    assert CLARE(substitutions=left).merged([words]) == [{0: [], 1: PAIRS["good", "film"][1:]}]
+    assert Unmended(WORDS).against(None).for_pairs([(words, 1)]) == [PAIRS["good", "film"]]
+    for silent in (WORD_LIST, All((WORD_LIST,)), Unmended(WORD_LIST, reader)):
+        assert not silent.merges
+        assert CLARE(substitutions=silent).merged([words]) == [{}]
 
 
 def test_both_words_must_be_free(victim: Any) -> None:

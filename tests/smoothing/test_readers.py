@@ -552,6 +552,8 @@ def test_misread_words_are_those_an_attacker_reaches_through_the_reader() -> Non
     for limit, reached in ((first, []), (first + 1, ["form"])):
         assert Misread(Typos(), reader, limit=limit).neighbours("from") == reached
     assert left.fingerprint != Misread(Typos(), reader).fingerprint
+    both = All((Dictionary(entries={"from": [f"x{digit}" for digit in range(8)]}), Typos()), limit=first + 1)
+    assert Misread(both, reader).neighbours("from") == ["form"]  # an attacker has so many of each source
     with pytest.raises(UnshakenError, match="add spelling"):
         Misread(Typos(), parse("unicode", known))
 

@@ -73,7 +73,7 @@ class CLARE(SearchAttack):
         super().__post_init__()
 
     def merged(self, texts: Sequence[Words]) -> list[dict[int, list[str]]]:
-        if type(self.substitutions).for_pairs is Substitutions.for_pairs:  # which says nothing, and needs no tagger
+        if not self.substitutions.merges:  # and needs no tagger
             return super().merged(texts)
         pairs = [[(words, at) for at in _mergeable(words)] for words in texts]
         found = iter(self.substitutions.for_pairs([pair for own in pairs for pair in own]))

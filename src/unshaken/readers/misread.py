@@ -10,6 +10,7 @@ from unshaken.errors import UnshakenError
 from unshaken.readers.base import Readers
 from unshaken.readers.known import KnownWords
 from unshaken.substitutions.base import Substitutions, content_hash
+from unshaken.substitutions.joined import All
 from unshaken.substitutions.words import segment
 
 
@@ -23,7 +24,8 @@ class Misread(Substitutions):
     Args:
         source: Such as `Typos()`.
         reader: The reader of the model.
-        limit: As many candidates of the source as an attacker has for one word; all if None.
+        limit: As many candidates of the source as an attacker has for one word, all if None; `All` has a limit of its
+            own for each of its sources.
 
     Example:
         >>> Misread(Typos(), reader).neighbours("from")
@@ -42,12 +44,12 @@ class Misread(Substitutions):
 
     @property
     def provenance(self) -> str:
-        each = "all" if self.limit is None else f"at most {self.limit}"
+        each = "all" if self._limit is None else f"at most {self._limit}"
         return f"what the reader makes of {self.source.provenance}, {each} for one word"
 
     @property
     def fingerprint(self) -> str:
-        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
+        return content_hash([self.name, str(self._limit), self.source.fingerprint, self.reader.fingerprint])
 
     def vocabulary(self) -> list[str]:
         """The words of the training texts: those an attacker starts from."""
@@ -56,11 +58,15 @@ class Misread(Substitutions):
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         word = words[position].lower()
-        read = (self.reader(other).lower() for other in self.source.candidates(words, position)[: self.limit])
+        read = (self.reader(other).lower() for other in self.source.candidates(words, position)[: self._limit])
         return [other for other in dict.fromkeys(read) if other != word and self._is_word(other)]
 
     def neighbours(self, word: str) -> list[str]:
         return self.candidates([word], 0) if self._known.counts.get(word.lower()) else []
+
+    @property
+    def _limit(self) -> int | None:
+        return None if isinstance(self.source, All) else self.limit
 
     def _is_word(self, text: str) -> bool:
         return text in self._known and len(segment(text)) == 1

@@ -61,6 +61,11 @@ class Substitutions(ABC):
         """What may stand for a word of a text and the next one together; nothing, unless a source says so."""
         return [[] for _ in pairs]
 
+    @property
+    def merges(self) -> bool:
+        """Whether `for_pairs` has anything to say."""
+        return type(self).for_pairs is not Substitutions.for_pairs
+
     def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
         """The candidates of each form of one word, where any word of the text may have any of its own forms.
 

@@ -79,6 +79,13 @@ class All(Substitutions):
         found = [own for one in self.sources if (own := one.for_choices(choices, position)) is not None]
         return None if len(found) < len(self.sources) else [self._join(own) for own in zip(*found, strict=True)]
 
+    def for_pairs(self, pairs: Sequence[tuple[Words, int]]) -> list[list[str]]:
+        return [self._join(own) for own in zip(*(one.for_pairs(pairs) for one in self.sources), strict=True)]
+
+    @property
+    def merges(self) -> bool:
+        return any(one.merges for one in self.sources)
+
     def vocabulary(self) -> list[str] | None:
         known = [one.vocabulary() for one in self.sources]
         if any(words is None for words in known):

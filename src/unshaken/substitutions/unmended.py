@@ -81,6 +81,14 @@ class Unmended(Substitutions):
         found = zip(texts, self.source.for_texts(texts), strict=True)
         return [[self._left(word, own) for word, own in zip(*of_text, strict=True)] for of_text in found]
 
+    def for_pairs(self, pairs: Sequence[tuple[Words, int]]) -> list[list[str]]:
+        found = zip(pairs, self.source.for_pairs(pairs), strict=True)
+        return [self._left(" ".join(words[at : at + 2]), own) for (words, at), own in found]
+
+    @property
+    def merges(self) -> bool:
+        return self.source.merges
+
     def _left(self, word: str, found: Iterable[str]) -> list[str]:
         reader = self._known
         read = reader(word).lower()
