@@ -106,6 +106,10 @@ class ASCC(Defence):
     def facts(self) -> dict[str, Any]:
         return {} if self._build is None else {"hull_coverage": asdict(self._build.coverage)}
 
+    def finish(self) -> None:
+        if self._build is not None:
+            self._build.touched.require_some()
+
     def passes(self) -> Passes:
         clean_target = 1 if self.objective == "kl" else 0
         return Passes(forward=clean_target + self.steps + 2, activations=self.steps + 2, weights=2)

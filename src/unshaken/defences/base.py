@@ -200,6 +200,9 @@ class Defence(nn.Module):
     def after_step(self, model: nn.Module) -> None:
         """Called after each optimizer step (mean teachers, decoupled decay)."""
 
+    def finish(self) -> None:
+        """Called after a training that saw all texts in one process: refuse what was none by this defence."""
+
     def passes(self) -> Passes:
         """What one `loss` and its backward cost."""
         raise NotImplementedError
@@ -302,6 +305,10 @@ class Compose(Defence):
     def after_step(self, model: nn.Module) -> None:
         for part in self.parts:
             part.after_step(model)
+
+    def finish(self) -> None:
+        for part in self.parts:
+            part.finish()
 
     def passes(self) -> Passes:
         return sum((term.extra_passes() for term in self.terms), start=self.parts[0].passes())

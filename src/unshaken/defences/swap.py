@@ -123,6 +123,10 @@ class SWAP(Defence):
         self._touched = TouchedWords(self.substitutions)
         self._shares = {} if isinstance(self.substitutions, All) else None
 
+    def finish(self) -> None:
+        if self._touched is not None:
+            self._touched.require_some()
+
     def loss(self, step: Step) -> dict[str, Tensor]:
         step.require_classes("SWAP")
         examples = step.require_examples("SWAP")

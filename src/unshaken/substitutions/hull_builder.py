@@ -106,7 +106,7 @@ class HullBuilder:
         self.columns = None if columns is None else frozenset(columns)
         self._rows: dict[tuple[str, ...], _Row] = {}
         self._ids: dict[str, tuple[int, ...]] = {}
-        self._touched = TouchedWords(substitutions)
+        self.touched = TouchedWords(substitutions)
         self._inputs_agree = False
 
     def __call__(self, texts: Sequence[tuple[str, ...]], input_ids: Tensor) -> Hull:
@@ -139,7 +139,7 @@ class HullBuilder:
             order=_order(rows, input_ids, padded_left),
             padding=self.tokenizer.pad_token_id or 0,
         )
-        self._touched.saw(texts=len(texts), words=len(hull))
+        self.touched.saw(texts=len(texts), words=len(hull))
         self._check_inputs(hull, input_ids)
         return hull
 

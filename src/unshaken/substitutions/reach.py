@@ -24,7 +24,12 @@ class TouchedWords:
     def saw(self, *, texts: int, words: int) -> None:
         self.texts += texts
         self.words += words
-        if self.words == 0 and self.texts >= self.patience:
+        if self.texts >= self.patience:
+            self.require_some()
+
+    def require_some(self) -> None:
+        """Also at the end of a training on fewer texts than patience waits for."""
+        if self.texts and not self.words:
             raise UnshakenError(
                 f"{self.substitutions.provenance} has no usable substitute for any word of the first {self.texts} "
                 "texts; check its language and case, or use another substitution set"

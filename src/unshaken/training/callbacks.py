@@ -14,10 +14,14 @@ from unshaken.defences.shards import whole
 
 
 class DefenceCallback(TrainerCallback):
-    """The two moments a defence has around the optimizer's step."""
+    """The moments a defence has around the optimizer's step, and after the last one."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
+        self.begun = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.begun = state.global_step
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.max_grad_norm > 0:
@@ -28,6 +32,11 @@ class DefenceCallback(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer.defence.zero_grad()
         self.trainer.defence.after_step(self.trainer.model)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        whole = args.world_size == 1 and self.begun == 0 and (state.epoch or 0) >= 1
+        if whole:  # a part of the texts may have none that matter
+            self.trainer.defence.finish()
 
 
 class DistanceToPretrained(TrainerCallback):
