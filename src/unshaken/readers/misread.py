@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from unshaken.errors import UnshakenError
@@ -24,8 +24,7 @@ class Misread(Substitutions):
     Args:
         source: Such as `Typos()`.
         reader: The reader of the model.
-        limit: As many candidates of the source as an attacker has for one word, all if None; `All` has a limit of its
-            own for each of its sources.
+        limit: As many candidates of the source as an attacker has for one word, of each source of `All`; all if None.
 
     Example:
         >>> Misread(Typos(), reader).neighbours("from")
@@ -44,12 +43,12 @@ class Misread(Substitutions):
 
     @property
     def provenance(self) -> str:
-        each = "all" if self._limit is None else f"at most {self._limit}"
+        each = "all" if self.limit is None else f"at most {self.limit}"
         return f"what the reader makes of {self.source.provenance}, {each} for one word"
 
     @property
     def fingerprint(self) -> str:
-        return content_hash([self.name, str(self._limit), self.source.fingerprint, self.reader.fingerprint])
+        return content_hash([self.name, str(self.limit), self.source.fingerprint, self.reader.fingerprint])
 
     def vocabulary(self) -> list[str]:
         """The words of the training texts: those an attacker starts from."""
@@ -58,15 +57,17 @@ class Misread(Substitutions):
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
         word = words[position].lower()
-        read = (self.reader(other).lower() for other in self.source.candidates(words, position)[: self._limit])
+        read = (self.reader(other).lower() for other in self._offered(words, position))
         return [other for other in dict.fromkeys(read) if other != word and self._is_word(other)]
 
     def neighbours(self, word: str) -> list[str]:
         return self.candidates([word], 0) if self._known.counts.get(word.lower()) else []
 
-    @property
-    def _limit(self) -> int | None:
-        return None if isinstance(self.source, All) else self.limit
+    def _offered(self, words: Sequence[str], position: int) -> list[str]:
+        if not isinstance(self.source, All):
+            return self.source.candidates(words, position)[: self.limit]
+        limits = [limit for limit in (self.limit, self.source.limit) if limit is not None]
+        return replace(self.source, limit=min(limits, default=None)).candidates(words, position)
 
     def _is_word(self, text: str) -> bool:
         return text in self._known and len(segment(text)) == 1
