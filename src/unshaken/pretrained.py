@@ -127,8 +127,13 @@ def explained(name: str | Path, kind: str, trust_remote_code: bool = False) -> I
 
 
 def check_padding(model: Any, tokenizer: Any, name: str) -> None:
-    """A padding token beyond the model's vocabulary would be looked up where no embedding is."""
-    size = model.get_input_embeddings().num_embeddings
+    """Refuse padding that the model has no embedding for, or that it would read for the end of a text."""
+    if getattr(model.config, "summary_type", None) == "last":  # XLNet's: the others find the last token themselves
+        raise UnshakenError(
+            f"{name} answers by the last place of a row, which is padding where texts share a pass: its answers would "
+            "depend on the texts beside a text; use another encoder"
+        )
+    size = model.get_input_embeddings().weight.shape[0]
     if tokenizer.pad_token_id is not None and not 0 <= tokenizer.pad_token_id < size:
         raise UnshakenError(
             f"the padding token {tokenizer.pad_token!r} of {name} is number {tokenizer.pad_token_id}, and the model "

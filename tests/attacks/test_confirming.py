@@ -297,3 +297,78 @@ def test_a_text_that_cannot_be_read_is_told_where_it_is_asked(tokenizer: Any, mo
     results = list(held_together(victim, rounds, lambda held: confirmed(Untargeted().reached, victim, held)))
     assert [row.error for row in results if row.outcome == "error"] == ["no such text"]
     assert len(results) == 3
+
+
+def test_where_padding_shows_rows_of_one_length_still_share_a_pass(tokenizer: Any) -> None:
+    """Not one token of padding is allowed then."""
+    model = tiny_bert(tokenizer)
+    model.register_forward_hook(by_padding, with_kwargs=True)
+    victim = Victim.from_model(model, tokenizer)
+    texts = [(text,) for text in ("a good film", "a bad plot", "a film")]
+    alone = np.stack([victim.answer_alone(row) for row in texts])
+    rows = passes_of(model)
+    victim.alone.padding = 1 << 20
+    np.testing.assert_allclose(victim.answers_alone(texts), alone, atol=1e-5)
+    assert rows == [3, 1, 2, 1]  # all, the witness that gave it away, and each length by itself
+
+
+def a_little_in_company(module: Any, args: Any, given: dict[str, torch.Tensor], found: Any) -> Any:
+    found.logits = found.logits + (len(found.logits) > 1) * 3e-5 * torch.tensor([1.0, -1.0])
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_of_any_number_of_texts_those_near_the_border_are_asked_alone(tokenizer: Any, count: int) -> None:
+    model = tiny_bert(tokenizer)
+    model.register_forward_hook(a_little_in_company, with_kwargs=True)
+    victim = Victim.from_model(model, tokenizer)
+    texts = [(text,) for text in ("a good film", "a bad plot", "a fine plot")[:count]]
+    alone = np.stack([victim.answer_alone(row) for row in texts])
+    near = victim.answers_alone(texts, lambda found: np.ones(len(found), bool))
+    np.testing.assert_array_equal(near, alone)
+    sure = victim.answers_alone(texts, lambda found: np.zeros(len(found), bool))
+    assert np.array_equal(sure, alone) == (count == 1)
+    np.testing.assert_allclose(sure, alone, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("padding", "apart", "found"),
+    [
+        (1 << 20, True, [0, 4]),  # padded most; least sure of those that are padded
+        (1 << 20, False, [0, 1]),  # least sure of all
+        (0, True, []),  # nothing is padded, and nothing else could show
+        (0, False, [1]),  # least sure of those in company: the first text is by itself
+    ],
+)
+def test_witnesses_are_the_text_padded_most_and_the_least_sure(
+    tokenizer: Any, padding: int, apart: bool, found: list[int]
+) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    victim.alone.rows_are_apart = apart
+    lengths = np.array([3, 9, 5, 9, 5])
+    answers = np.log([[0.4, 0.35, 0.25], [0.5, 0.49, 0.01], [0.9, 0.05, 0.05], [0.9, 0.1, 0.0001], [0.5, 0.4, 0.1]])
+    answers[0] = np.log([0.34, 0.335, 0.325]) if padding == 0 else np.log([0.98, 0.01, 0.01])
+    assert victim.alone._witnesses(lengths, answers, padding) == found
+
+
+def test_two_texts_that_see_each_other_are_noticed(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer)
+    model.register_forward_hook(by_company, with_kwargs=True)
+    victim = Victim.from_model(model, tokenizer)
+    victim.alone.rows_are_apart = False
+    texts = [("a good film",), ("a bad plot",)]
+    alone = np.stack([victim.answer_alone(row) for row in texts])
+    np.testing.assert_allclose(victim.answers_alone(texts), alone, atol=1e-5)
+
+
+def test_a_model_in_half_precision_is_copied_once_until_its_weights_change(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer).to(torch.bfloat16)
+    victim = Victim.from_model(model, tokenizer)
+    first = victim.alone._model()
+    assert (first.dtype, model.dtype) == (torch.float32, torch.bfloat16)
+    assert victim.alone._model() is first
+    with torch.no_grad():
+        model.classifier.bias += 1
+    second = victim.alone._model()
+    assert second is not first
+    assert victim.alone._model() is second

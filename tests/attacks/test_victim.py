@@ -23,12 +23,24 @@ from hypothesis import strategies as st
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BloomConfig,
+    BloomForSequenceClassification,
+    CamembertForSequenceClassification,
+    Data2VecTextForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     ElectraConfig,
     ElectraForSequenceClassification,
+    LongformerForSequenceClassification,
+    MPNetForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
+    RobertaPreLayerNormForSequenceClassification,
+    XLMRobertaForSequenceClassification,
+    XLMRobertaXLForSequenceClassification,
+    XLNetConfig,
+    XLNetForSequenceClassification,
+    XmodForSequenceClassification,
 )
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
@@ -41,7 +53,7 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
 from unshaken.examples import Example, Examples
 from unshaken.readers import Readers, Unicode
-from unshaken.victims import Vote, bare_encoder
+from unshaken.victims import Vote, bare_encoder, hugging_face
 from unshaken.victims.bare_encoder import BareEncoder
 from unshaken.victims.calibrated import at_temperature
 from unshaken.victims.hugging_face import ModelVictim
@@ -109,6 +121,14 @@ def test_from_pretrained_is_the_saved_model(victim: ModelVictim, tmp_path: Path)
     assert shorter.max_length == 9
     with pytest.raises(UnshakenError, match="unknown dtype"):
         Victim.from_pretrained(tmp_path, dtype="float12")
+
+
+def test_a_model_that_answers_by_the_last_place_is_refused(tmp_path: Any) -> None:
+    """Beside a longer text that place is padding, and the answer another one."""
+    tokenizer = make_tokenizer(tmp_path)
+    sizes = {"d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 24, "vocab_size": len(tokenizer)}
+    with pytest.raises(UnshakenError, match="answers by the last place of a row"):
+        Victim.from_model(XLNetForSequenceClassification(XLNetConfig(**sizes)), tokenizer)
 
 
 def test_a_fingerprint_does_not_tell_what_a_tokenizer_was_asked_for_last(tmp_path: Any) -> None:
@@ -417,6 +437,260 @@ def test_rows_join() -> None:
     assert joined.ids.tolist() == [1, 2, 3, 4, 5, 6]
     assert joined.types.tolist() == [0, 0, 0, 0, 1, 1]
     assert joined.lengths.tolist() == [2, 1, 3]
+
+
+def passes(model: Any) -> list[dict[str, Any]]:
+    """Fills with what the model is given in each pass."""
+    given: list[dict[str, Any]] = []
+    model.register_forward_pre_hook(lambda module, args, inputs: given.append(inputs), with_kwargs=True)
+    return given
+
+
+def wordings(victim: ModelVictim, examples: Examples, choices: list[list[int]]) -> tuple[Any, ...]:
+    """What `predict_table` takes: as many wordings of the first example as there are rows of choices."""
+    spaces = Spaces(PWWS(substitutions=WORD_LIST), victim, (), None).of(examples)
+    assembler = victim.assembler(1)
+    chosen = torch.tensor(choices, dtype=torch.long).reshape(-1, len(spaces[0]))
+    return assembler.table(assembler.recipes(spaces)), torch.zeros(len(chosen), dtype=torch.long), chosen
+
+
+def test_on_a_cpu_a_pass_holds_few_tokens_and_little_padding_and_none_where_texts_are_confirmed(tokenizer: Any) -> None:
+    """Beyond that a pass falls out of the caches, and padding costs more than another pass."""
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    assert victim.batch_end(np.full(100, 64), 0, 10**6) == 64
+    given = passes(victim.model)
+    for words, together in ((34, True), (35, False)):
+        texts = [(" ".join(["good"] * count),) for count in (words, 2)]
+        victim.log_probabilities(texts)
+        assert [len(one["input_ids"]) for one in given] == ([2] if together else [1, 1])
+        given.clear()
+    victim.answers_alone([("good film",), ("film",)])
+    assert [len(one["input_ids"]) for one in given[:2]] == [1, 1]
+
+
+def test_a_row_that_is_longer_than_the_budget_is_a_batch_of_its_own(tokenizer: Any) -> None:
+    victim = ModelVictim(tiny_bert(tokenizer), tokenizer, batch_tokens=4)
+    assert [victim.batch_end(np.array([5, 5, 5]), start, 10**6) for start in range(3)] == [1, 2, 3]
+    assert victim.batch_end(np.array([5, 2, 2, 2]), 1, 10**6) == 3
+
+
+def test_masks_are_of_the_kind_that_attention_needs_where_the_layers_are_known_to_take_it(tokenizer: Any) -> None:
+    config = DistilBertConfig(dim=16, n_layers=1, n_heads=2, hidden_dim=24, vocab_size=len(tokenizer))
+    for model, shape in (
+        (tiny_bert(tokenizer), (2, 1, 1, 5)),
+        (DistilBertForSequenceClassification(config), (2, 5)),
+    ):
+        victim = Victim.from_model(model, tokenizer)
+        given = passes(model)
+        victim.log_probabilities([("a good film",), ("good",)])
+        assert [tuple(one["attention_mask"].shape) for one in given] == [shape]
+
+
+def test_a_compiled_model_takes_all_lengths_and_answers_every_query(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph of one length would be compiled anew for each."""
+    asked: list[Any] = []
+
+    def compiled(model: Any, **options: Any) -> Any:
+        asked.append(options)
+        return lambda **inputs: asked.append(tuple(inputs["input_ids"].shape)) or model(**inputs)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer, compile=True)
+    answers = victim.log_probabilities([("good " * 3,), ("good " * 50,)])
+    assert asked == [{"dynamic": True}, (1, 52), (1, 5)]
+    np.testing.assert_allclose(answers, plain_answers(victim, [("good " * 3,), ("good " * 50,)]), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("given", "trusted"), [({}, False), ({"trust_remote_code": True}, True)])
+def test_code_of_a_model_is_run_only_where_somebody_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, bool], trusted: bool
+) -> None:
+    def stop(kind: str, name: Any, **options: Any) -> Any:
+        raise KeyError(options["trust_remote_code"])
+
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(hugging_face, "load_pretrained", stop)
+    for load in (ModelVictim.load, Victim.from_pretrained):
+        with pytest.raises(KeyError, match=str(trusted)):
+            load(tmp_path, **given)
+
+
+def test_weights_are_hashed_once_until_they_change(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Any] = []
+    whole = hugging_face.fingerprint
+    monkeypatch.setattr(hugging_face, "fingerprint", lambda *given: hashed.append(given) or whole(*given))
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    first = victim.fingerprint
+    assert (victim.fingerprint, len(hashed)) == (first, 1)
+    with torch.no_grad():
+        victim.model.classifier.bias.add_(1)
+    changed = victim.fingerprint
+    assert (victim.fingerprint, len(hashed)) == (changed, 2)
+    assert changed != first
+
+
+def test_each_precision_of_queries_has_its_own_fingerprint(tokenizer: Any) -> None:
+    model = tiny_bert(tokenizer).float()
+    options: list[dict[str, Any]] = [{}, {"scoring_dtype": "bf16"}, {"scoring_dtype": "float16"}, {"max_length": 9}]
+    assert len({Victim.from_model(model, tokenizer, **option).fingerprint for option in options}) == 4
+    names = ("bf16", "bfloat16")
+    assert len({Victim.from_model(model, tokenizer, scoring_dtype=name).fingerprint for name in names}) == 1
+
+
+def test_answers_from_tables_are_those_from_texts_and_what_is_lost_is_counted(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    examples = labelled(victim, ["a good film"])
+    (space,) = Spaces(PWWS(substitutions=WORD_LIST), victim, (), None).of(examples)
+    choices = [[0] * len(space), list(space.sizes - 1), [0] * len(space)]
+    found = victim.predict_table(*wordings(victim, examples, choices))
+    texts = [space.write(np.array(row)) for row in choices]
+    np.testing.assert_allclose(found, victim.log_probabilities(texts), rtol=1e-6)
+    none = victim.predict_table(*wordings(victim, examples, []))
+    assert (none.shape, none.dtype) == ((0, 2), torch.float32)
+
+    def lost(**inputs: Any) -> Any:
+        answer = victim.model(**inputs)
+        answer.logits[0, 0] = torch.nan  # one class of one text
+        return answer
+
+    monkeypatch.setattr(victim, "_call", lost)
+    with pytest.raises(UnshakenError, match="returned NaN for 1 of 3 texts"):
+        victim.predict_table(*wordings(victim, examples, choices))
+
+
+def test_a_model_in_float64_answers_in_it(tokenizer: Any) -> None:
+    """A constant added to all logits changes no probability; in float32 a million more would cost four digits."""
+    model = tiny_bert(tokenizer)
+    victim, texts = Victim.from_model(model, tokenizer), [(text,) for text in TEXTS]
+    expected = victim.log_probabilities(texts)
+    with torch.no_grad():
+        model.classifier.bias.add_(1e6)
+    np.testing.assert_allclose(victim.log_probabilities(texts), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_batches_for_gradients_hold_each_text_once(victim: ModelVictim) -> None:
+    texts = [("a good film " * count,) for count in (1, 5, 2, 9, 1)]
+    orders = [order for order, _ in victim.batches(victim.encode(texts))]
+    assert sorted(torch.cat(orders).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_what_was_learnt_of_words_stays_while_the_reader_does(tokenizer: Any) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer, reader=Readers((Unicode(),)))
+    first = victim.assembler(1)
+    assert victim.assembler(1) is first
+    assert first.tokenizer is tokenizer  # one thread at work: no copy
+    victim.reader = None
+    second = victim.assembler(1)
+    assert second is not first
+    assert second.reader is None
+    assert victim.assembler(2) is not second
+
+
+def test_texts_that_share_a_batch_are_answered_in_the_order_given(victim: ModelVictim) -> None:
+    texts = [("a good film " * count,) for count in (2, 1, 5, 3)]
+    np.testing.assert_allclose(victim.answers_together(texts), plain_answers(victim, texts), rtol=1e-6, atol=1e-7)
+
+
+def short_of_memory(model: Any, room: int, error: type[Exception] = torch.cuda.OutOfMemoryError) -> list[int]:
+    """Lets a pass hold so many tokens; fills with those of each that is tried."""
+    sizes: list[int] = []
+
+    def look(module: Any, args: Any, inputs: dict[str, Any]) -> None:
+        sizes.append(inputs["input_ids"].numel())
+        if sizes[-1] > room:
+            raise error("can't allocate memory: you tried to allocate much")
+
+    model.register_forward_pre_hook(look, with_kwargs=True)
+    return sizes
+
+
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError, RuntimeError])
+def test_a_batch_that_does_not_fit_is_halved_until_one_text_is_left(tokenizer: Any, error: type[Exception]) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    rows = Rows.from_lists([[word] for word in range(5, 13)])  # one token each
+    expected = victim.predict_rows(rows)
+    for room, tried, left in ((8, [8], 4_096), (5, [8, 4, 4], 4), (1, [8, 4, 2, *[1] * 8], 1)):
+        small = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+        sizes = short_of_memory(small.model, room, error)
+        np.testing.assert_allclose(small.predict_rows(rows), expected, rtol=1e-6)
+        assert (sizes, small.batch_tokens) == (tried, left)
+    none = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    short_of_memory(none.model, 0, error)
+    with pytest.raises(error, match="you tried to allocate much"):
+        none.predict_rows(rows)
+
+
+@pytest.mark.parametrize(("device", "returned"), [("cuda", 1), ("cpu", 0)])
+def test_a_gpu_gives_back_what_it_holds_before_the_smaller_batch(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, device: str, returned: int
+) -> None:
+    victim = Victim.from_model(tiny_bert(tokenizer), tokenizer)
+    calls: list[None] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append(None))
+    monkeypatch.setattr(victim, "device", torch.device(device))
+    victim._shrink(torch.cuda.OutOfMemoryError("much"), SimpleNamespace(order=range(2), ids=torch.zeros(2, 9)))
+    assert (len(calls), victim.batch_tokens) == (returned, 9)
+
+
+SHIFTED = [
+    CamembertForSequenceClassification,
+    Data2VecTextForSequenceClassification,
+    LongformerForSequenceClassification,
+    MPNetForSequenceClassification,
+    RobertaForSequenceClassification,
+    RobertaPreLayerNormForSequenceClassification,
+    XLMRobertaForSequenceClassification,
+    XLMRobertaXLForSequenceClassification,
+    XmodForSequenceClassification,
+]
+
+
+@pytest.mark.parametrize("kind", SHIFTED, ids=lambda kind: kind.config_class.model_type)
+def test_a_text_is_cut_where_the_positions_end(tmp_path: Path, kind: Any) -> None:
+    """RoBERTa and its kin begin to count behind the padding token, and a tokenizer may know no limit."""
+    tokenizer = make_tokenizer(tmp_path)
+    tokenizer.model_max_length = 10**30
+    own = {"attention_window": 4} if kind is LongformerForSequenceClassification else {}
+    own = {"default_language": "en_XX"} if kind is XmodForSequenceClassification else own
+    for pad in (1, 4):
+        options = {**SHAPE, "num_hidden_layers": 1, "max_position_embeddings": 12, "pad_token_id": pad, **own}
+        victim = Victim.from_model(kind(kind.config_class(**options)), tokenizer)
+        behind = 1 if kind is MPNetForSequenceClassification else pad  # which takes no notice of its padding token
+        assert victim.max_length == 12 - behind - 1
+        assert np.isfinite(victim.log_probabilities([("good " * 20,)])).all()
+
+
+def test_a_text_is_cut_at_the_lower_of_two_limits(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(tmp_path)
+    model = tiny_bert(tokenizer)  # of 64 positions
+    for limit, found in ((10**30, 64), (64, 64), (9, 9)):
+        tokenizer.model_max_length = limit
+        assert Victim.from_model(model, tokenizer).max_length == found
+        assert Victim.from_model(model, tokenizer, max_length=7).max_length == 7
+    tokenizer.model_max_length = 10**30
+    config = BloomConfig(hidden_size=16, n_layer=1, n_head=2, vocab_size=50, pad_token_id=0)  # knows no longest text
+    assert Victim.from_model(BloomForSequenceClassification(config), tokenizer).max_length == 512
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (None, ()),
+        ({0: "LABEL_0", 1: "LABEL_1"}, ()),
+        ({0: "bad", 1: "good"}, ("bad", "good")),
+        ({1: "good", 0: "bad"}, ("bad", "good")),  # by number, not as written
+        ({0: "LABEL_1", 1: "LABEL_0"}, ("LABEL_1", "LABEL_0")),  # somebody's own
+    ],
+)
+def test_class_names_are_those_that_somebody_gave(tokenizer: Any, names: Any, found: tuple[str, ...]) -> None:
+    model = tiny_bert(tokenizer)
+    if names is not None:
+        model.config.id2label = names
+    assert Victim.from_model(model, tokenizer).label_names == found
 
 
 def test_queries_in_half_precision_leave_the_weights_alone(tokenizer: Any) -> None:

@@ -17,7 +17,18 @@ from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from unshaken import Connection, Example, Examples, RobustTrainer, RobustTrainingArguments, UnshakenError, connect
 from unshaken.attacks import PWWS
-from unshaken.defences import SWAP, Defence, FreeLB, InfoBERT, InformativeTerm, PlainTeacher, Standard
+from unshaken.defences import (
+    ASCC,
+    PTWD,
+    RIFT,
+    SWAP,
+    Defence,
+    FreeLB,
+    InfoBERT,
+    InformativeTerm,
+    PlainTeacher,
+    Standard,
+)
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.readers import KnownWords, Leet, Readers, Synonyms, Unicode
 from unshaken.readers import load as load_reader
@@ -642,6 +653,20 @@ def test_the_record_has_the_sets_of_a_reader_that_merges_synonyms(tmp_path, toke
     kept = load_reader(tmp_path / "final")
     assert {one["fingerprint"] for one in kept.sets} == wanted
     assert kept.fingerprint == reader.fingerprint
+
+
+@pytest.mark.parametrize("kind", [SWAP, ASCC, RIFT])
+def test_a_set_that_touches_no_word_of_few_texts_is_refused_at_the_end(tmp_path, tokenizer, kind):
+    def defence(word):
+        return kind(substitutions=Dictionary(entries={word: ["movie"]})) + PTWD()
+
+    with pytest.raises(UnshakenError, match="no usable substitute for any word of the first"):
+        train(tmp_path / "none", tokenizer, rows=reviews(16), defence=defence("Film?"), num_train_epochs=3)
+    train(tmp_path / "one", tokenizer, rows=reviews(16), defence=defence("film"))
+    settings = {"rows": reviews(16), "num_train_epochs": 2, "save_strategy": "steps", "save_steps": 1}
+    train(tmp_path / "whole", tokenizer, defence=defence("film"), **settings)  # what goes on may meet no such text
+    again = {**settings, "defence": defence("Film?"), "resume": str(tmp_path / "whole" / "checkpoint-3")}
+    assert train(tmp_path / "again", tokenizer, **again).state.global_step == 4
 
 
 def test_arguments_say_what_is_allowed(tmp_path):

@@ -305,9 +305,10 @@ class ModelVictim(Victim):
 
 def _longest_input(model: Any, tokenizer: Any) -> int:
     positions = getattr(model.config, "max_position_embeddings", None) or 512
-    # RoBERTa and its kin count positions from pad_token_id + 1, so the table is two longer than the text.
-    if model.config.model_type.removeprefix("unshaken-") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= 2
+    for name, table in model.named_modules():
+        if name.endswith("position_embeddings") and getattr(table, "padding_idx", None) is not None:
+            positions -= table.padding_idx + 1  # RoBERTa and its kin count from there on
+            break
     return int(min(tokenizer.model_max_length, positions))
 
 
