@@ -17,7 +17,7 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation.results import Evaluation
 from unshaken.evaluation.statistics import holm, over_seeds_and_examples, wilson
 from unshaken.proportion import Proportion
-from unshaken.reports import SCHEMA_VERSION, Report, merge
+from unshaken.reports import SCHEMA_VERSION, Report, charts, merge
 from unshaken.reports.headline import headline
 from unshaken.reports.views import baselines, markdown, rows, terminal
 
@@ -423,6 +423,26 @@ def test_a_recipe_has_rows_and_batches_and_seeds_may_differ_by_a_few_rows() -> N
     others += [recipe(53_879, frozen_layers=4), recipe(53_879, word_level=True), recipe(None)]
     assert len({plain, *others}) == 7
     assert recipe("many") == recipe(None)  # a stranger's file may hold anything
+
+
+def test_one_attack_with_other_settings_stands_under_a_name_of_its_own() -> None:
+    """Side by side under one name the numbers would be compared, and it is two attacks that differ."""
+    runs = [run("xoooo"), run("xxooo"), run("xxxoo", query_budget=9)]
+    made = [made_evaluation(one, model=f"m{number}", total=5) for number, one in enumerate(runs)]
+    report = Report(evaluations=tuple(made))
+    (group,) = charts.by_data(report)
+    shown = {name: list(of) for name, of in charts.shares(report, group).items()}
+    assert shown == {
+        "clean": ["m0-0", "m1-0", "m2-0"], "pwws": ["m0-0", "m1-0"], "pwws, other settings": ["m2-0"]
+    }  # fmt: skip
+    names = ["pwws", "pwws", "pwws, other settings"]
+    assert [one.attack for one in charts.curves(report, group)] == names
+    assert [one.condition for one in charts.tradeoff(report, group)] == names
+    assert [row.condition for row in rows(report) if row.condition != "clean"] == names
+    other = Report(
+        evaluations=tuple(replace(item, data=replace(item.data, fingerprint=str(at))) for at, item in enumerate(made))
+    )
+    assert {row.condition for row in rows(other)} == {"clean", "pwws"}  # nothing stands beside it
 
 
 def test_runs_that_nothing_tells_apart_are_numbered() -> None:

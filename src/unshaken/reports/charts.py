@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from unshaken.evaluation.comparison import same_condition
 from unshaken.evaluation.results import CLEAN, Evaluation, accuracy_at_budget
 from unshaken.proportion import Proportion
 
@@ -49,12 +50,21 @@ def conditions(group: Sequence[Evaluation]) -> list[str]:
     return list(names | dict.fromkeys(evaluation.conditions[-1] for evaluation in group))
 
 
+def label(group: Sequence[Evaluation], evaluation: Evaluation, condition: str) -> str:
+    """What to call a condition beside the others of its name: the first has the name, and those that are alike."""
+    first = next(item for item in group if condition in item.conditions)
+    told = evaluation.title(condition)
+    return told if same_condition(first, evaluation, condition) else f"{told}, other settings"
+
+
 def shares(report: Report, group: Sequence[Evaluation]) -> dict[str, dict[str, Proportion]]:
     """Condition, or group of examples, to the accuracy of each model under it."""
-    by_condition: dict[str, dict[str, Proportion]] = {group[0].title(name): {} for name in conditions(group)}
-    for evaluation in group:
-        for name in evaluation.conditions:
-            by_condition[evaluation.title(name)][report.name_of(evaluation)] = evaluation.accuracy(name)
+    by_condition: dict[str, dict[str, Proportion]] = {}
+    for name in conditions(group):
+        for evaluation in group:
+            if name in evaluation.conditions:
+                shown = by_condition.setdefault(label(group, evaluation, name), {})
+                shown[report.name_of(evaluation)] = evaluation.accuracy(name)
     for evaluation in group:
         for name, share in evaluation.groups.items():
             by_condition.setdefault(name, {})[report.name_of(evaluation)] = share
@@ -69,7 +79,7 @@ def curves(report: Report, group: Sequence[Evaluation]) -> list[Curve]:
     return [
         Curve(
             model=report.name_of(item),
-            attack=name,
+            attack=label(group, item, name),
             points=tuple(zip(budgets, accuracy_at_budget(run, budgets), strict=True)),
         )
         for item, name, run in searches
@@ -82,7 +92,7 @@ def tradeoff(report: Report, group: Sequence[Evaluation]) -> list[Point]:
         Point(
             model=report.name_of(item),
             method=item.model.method,
-            condition=item.conditions[-1],
+            condition=label(group, item, item.conditions[-1]),
             clean=item.accuracy(CLEAN),
             hard=item.accuracy(item.conditions[-1]),
         )

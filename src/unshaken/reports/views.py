@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from unshaken.display import spreadsheet_cell, visible
@@ -19,7 +19,7 @@ from unshaken.evaluation.results import CLEAN, AttackRun
 from unshaken.pages import render_part
 from unshaken.proportion import Proportion
 from unshaken.reports.certified import NOTE, certified_rows, headings, terminal_certified, title
-from unshaken.reports.charts import by_data
+from unshaken.reports.charts import by_data, label
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report
@@ -41,7 +41,7 @@ def rows(report: Report) -> list[Row]:
     """The main table, by data set, then model, then condition; groups stand below the clean answers."""
     compared = {(item.data, item.model, item.condition): item for item in report.comparisons if item.seeds == 1}
     table = []
-    for evaluation in chain.from_iterable(by_data(report)):
+    for beside, evaluation in ((of_data, item) for of_data in by_data(report) for item in of_data):
         data, model = evaluation.data.name, report.name_of(evaluation)
         for condition in evaluation.conditions:
             attack = evaluation.run(condition) if condition in evaluation.attack_names else None
@@ -49,7 +49,7 @@ def rows(report: Report) -> list[Row]:
                 Row(
                     data=data,
                     model=model,
-                    condition=evaluation.title(condition),
+                    condition=label(beside, evaluation, condition),
                     accuracy=evaluation.accuracy(condition),
                     attack=attack,
                     comparison=compared.get((data, model, condition)),
