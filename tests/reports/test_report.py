@@ -443,6 +443,9 @@ def test_one_attack_with_other_settings_stands_under_a_name_of_its_own() -> None
         evaluations=tuple(replace(item, data=replace(item.data, fingerprint=str(at))) for at, item in enumerate(made))
     )
     assert {row.condition for row in rows(other)} == {"clean", "pwws"}  # nothing stands beside it
+    silent = made_evaluation(run("!!!!!", query_budget=3), model="m3", total=5)  # of it nothing is known
+    assert "pwws" in charts.shares(Report(evaluations=(silent, *made)), [silent, *made])
+    assert [one.attack for one in charts.curves(report, [silent, *made])] == names
 
 
 def test_runs_that_nothing_tells_apart_are_numbered() -> None:

@@ -302,6 +302,10 @@ class Compose(Defence):
             losses |= term.penalty(step)
         return losses
 
+    def check_labels(self, names: Sequence[str]) -> None:
+        for part in self.parts:
+            part.check_labels(names)
+
     def after_step(self, model: nn.Module) -> None:
         for part in self.parts:
             part.after_step(model)

@@ -13,10 +13,10 @@ from unshaken.files import TRAINING_FILE, read_json, write_json
 from unshaken.schema import decode, encode
 
 SELECTED_BY = "selected_by"  # among the details: the attack that chose the checkpoint, and its sets
-# What has one source under its name, of which settings only take more or less.
 CHANGES = ("connection", "smoothing", "reader", "defence", "frozen_layers", "word_level")  # to plain fine-tuning
 BATCH = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # and their defaults
 OF_ONE_RUN = {"seed", "model", "words", "first"}  # of defences and smoothing: what differs between seeds of one method
+# What has one source under its name, of which settings only take more or less.
 ONE_SOURCE = {"wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing"}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unshaken.evaluation.comparison import same_condition
+from unshaken.evaluation.comparison import alike, same_condition
 from unshaken.evaluation.results import CLEAN, Evaluation, accuracy_at_budget
 from unshaken.proportion import Proportion
 
@@ -50,11 +50,15 @@ def conditions(group: Sequence[Evaluation]) -> list[str]:
     return list(names | dict.fromkeys(evaluation.conditions[-1] for evaluation in group))
 
 
+def first_met(group: Sequence[Evaluation], condition: str) -> Evaluation | None:
+    """The first of which anything is known under a condition: what others of that name are beside."""
+    return next((item for item in group if alike([item], condition)), None)
+
+
 def label(group: Sequence[Evaluation], evaluation: Evaluation, condition: str) -> str:
     """What to call a condition beside the others of its name: the first has the name, and those that are alike."""
-    first = next(item for item in group if condition in item.conditions)
-    told = evaluation.title(condition)
-    return told if same_condition(first, evaluation, condition) else f"{told}, other settings"
+    first, told = first_met(group, condition), evaluation.title(condition)
+    return told if first is None or same_condition(first, evaluation, condition) else f"{told}, other settings"
 
 
 def shares(report: Report, group: Sequence[Evaluation]) -> dict[str, dict[str, Proportion]]:

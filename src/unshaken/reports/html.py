@@ -118,7 +118,7 @@ def _mark_others(
     """The row with a mark where its attack has the name of its column, but not the settings of the first one there."""
     cells = list(row["cells"])
     for number, (name, cell) in enumerate(zip(names, cells, strict=False)):  # groups, which follow, have no attacks
-        first = next((item for item in group if alike([item], name)), None)
+        first = charts.first_met(group, name)
         if first and cell and not same_condition(first, alike(method, name)[0], name):
             title = f"not attacked as {report.name_of(first)} was; the settings of each are below"
             cells[number] = {**cell, "chip": {"kind": "plain", "text": "other settings", "title": title}}

@@ -122,9 +122,7 @@ class RobustTrainer(SafeTrainer):
         release(self.model)  # from the weights an earlier defence may have put in
         self.defence.setup(self.model, num_labels=num_labels, tokenizer=processing_class)
         if isinstance(train_dataset, Examples) and train_dataset.label_names:
-            for part in self.defence.modules():
-                if isinstance(part, Defence):
-                    part.check_labels(train_dataset.label_names)
+            self.defence.check_labels(train_dataset.label_names)
         self.defence.to(self.args.device)
         self.selection_attack, self.selection_examples = selection_attack, selection_examples
         self._parts: dict[str, list[Tensor]] = defaultdict(list)

@@ -34,7 +34,10 @@ def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
 
 
 def require_one_order(names: Sequence[str], what: str, known: Sequence[str], whose: str) -> None:
-    """Refuse a class that has another number elsewhere; classes of other names may mean the same."""
+    """Refuse a class that has another number elsewhere; classes of other names may mean the same.
+
+    Stricter than the above, for what is trained together: there one class that moved is refused, also among others.
+    """
     places = {name.casefold(): place for place, name in enumerate(known)}
     for place, name in enumerate(names):
         if places.get(name.casefold(), place) != place:
