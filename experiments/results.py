@@ -200,10 +200,20 @@ def _judged(group: Group, name: str, claim: Claim) -> tuple[str, str, str, str, 
     paper = "not printed" if found.paper is None else f"{found.paper:+.1f}"
     verdict = f"**{found.verdict}**" if found.verdict else "too few seeds"
     parts = next(column.parts for column in recipe.columns if column.name == claim.column)
+    if found.verdict and _untaught(recipe, claim, parts, by_place.values()):
+        verdict = "did not learn"
     pair = replace(recipe, reference=claim.over).only([claim.method], [claim.column, *parts])
     is_old = any(not outcome.environment.get("code") for _, outcome in _behind(group, pair) if outcome.training)
     title = f"{group.title} {OLD}" if is_old else group.title
     return paper, gain(cell).replace(STAR, ""), title, verdict, str(cell.gain_seeds)
+
+
+def _untaught(recipe: Recipe, claim: Claim, parts: Sequence[str], found: Iterable[Cell]) -> bool:
+    """Whether an attacked model of a claim answers the texts themselves no better than one label for all."""
+    columns = {column.name: column for column in recipe.measured}
+    attacked = [columns[name] for name in (parts or [claim.column]) if columns[name].measure.attack]
+    weak = {cell.column for cell in _at_chance(recipe, found) if cell.method in (claim.method, claim.over)}
+    return any(columns[name].settings == column.settings for name in weak for column in attacked)
 
 
 def _behind(group: Group, recipe: Recipe) -> list[tuple[Job, Outcome]]:
@@ -253,7 +263,7 @@ def section(name: str) -> str:
             is_theirs = any("BERT" in rows for rows in recipe.paper_numbers.values())
             whose = "the paper" if is_theirs else "the recipe"
             lines += [f"plain: plain fine-tuning, which {whose} calls BERT; the encoder here is another.", ""]
-        lines += [*_left_out(group, recipe), *_hulls(group, name), *_at_chance(group, name)]
+        lines += [*_left_out(group, recipe), *_hulls(group, name), *_weak_line(group, name)]
         if recipe.figure is not None and image(group, name).is_file():
             lines += [f"![{recipe.title}, {group.title}](images/results/{image(group, name).name})", ""]
         lines += _folded("How it was run", [_told(group, name), "", f"```\n{group.command(name)}\n```"])
@@ -292,19 +302,22 @@ def image(group: Group, name: str) -> Path:
     return IMAGES / (f"{name}.png" if first else f"{name}-{Path(group.file).stem}.png")
 
 
-def _at_chance(group: Group, name: str) -> list[str]:
-    """Models that may have learned nothing: what they do under attack says nothing about their method."""
-    recipe = group.recipe(name)
+def _at_chance(recipe: Recipe, found: Iterable[Cell]) -> list[Cell]:
+    """Clean accuracies of models that may have learned nothing: under attack they say nothing about their method."""
     own = {
         column.name
         for column in recipe.measured
         if column.measure.attack is None and column.measure.certificate is None and column.measure.on is None
     }
-    weak = [
-        f"{cell.method} ({cell.column})"
-        for cell in labelled(group, name)[1]
+    return [
+        cell
+        for cell in found
         if cell.column in own and cell.majority is not None and cell.low is not None and cell.low <= cell.majority
     ]
+
+
+def _weak_line(group: Group, name: str) -> list[str]:
+    weak = [f"{cell.method} ({cell.column})" for cell in _at_chance(group.recipe(name), labelled(group, name)[1])]
     if not weak:
         return []
     told = f"Clean accuracy that cannot be told from one label for all, in this budget: {', '.join(weak)}."

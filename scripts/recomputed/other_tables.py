@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from .estimates import SEEDS_FOR_A_STAR, Estimate, Marks, difference_of, over_seeds, paired, share_of, stars
-from .recipe_tables import check_majorities, check_recipe_table, check_told
+from .recipe_tables import check_majorities, check_recipe_table, check_told, weak_places
 from .records import Checkout, Table, marks_of, parts_of, plain_lines
 from .shown import Number, Place, check_heading, gain, grid, is_table, plain, tables_in
 
@@ -78,6 +78,10 @@ def judged(table: Table, claim: Mapping[str, str]) -> list[Any] | None:
     if found.seeds >= SEEDS_FOR_A_STAR:
         refuted = found.high < 0 or (paper is not None and found.high < paper)
         verdict = "**repeats**" if found.low > 0 else "**no**" if refuted else "**cannot tell**"
+        parts = parts_of(table.columns[column]) or [column]
+        tasks = [own.get("settings") for part in parts if "attack" in (own := table.columns[part]).get("measure", {})]
+        weak = [table.columns[clean].get("settings") for row, clean in weak_places(table) if row in (method, over)]
+        verdict = "did not learn" if any(task in tasks for task in weak) else verdict
     behind = [
         record
         for seed in table.seeds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .estimates import SEEDS_FOR_A_STAR
@@ -173,16 +173,19 @@ def check_majorities(place: Place, line: str, found: Mapping[str, float | None])
 
 
 def at_chance(table: Table) -> list[str]:
-    """Clean accuracies whose interval reaches down to one label for all."""
-    weak = []
+    return [f"{table.label(method)} ({column})" for method, column in weak_places(table)]
+
+
+def weak_places(table: Table) -> Iterator[tuple[str, str]]:
+    """Clean accuracies whose interval reaches down to one label for all, by method and column."""
     for method in table.methods:
         for column, own in table.measured.items():
             measure, value = own.get("measure", {}), table.value(method, column)
             share = table.majority(method, column)
             if "attack" in measure or "on" in measure or value is None or value.low is None or share is None:
                 continue
-            weak += [f"{table.label(method)} ({column})"] if value.low <= share else []
-    return weak
+            if value.low <= share:
+                yield method, column
 
 
 def hulls(table: Table) -> str:

@@ -138,6 +138,24 @@ def test_a_claim_is_marked_if_a_run_behind_it_names_no_commit(results: Any, tmp_
     assert [note[:1] for note in notes] == (["", "†"] if old in (0, 1) else [])
 
 
+@pytest.mark.parametrize("idle", [None, "plain", "swap"])
+def test_a_claim_about_an_attack_says_if_a_model_did_not_learn(results: Any, tmp_path: Path, idle: str | None) -> None:
+    """Both models have to answer the texts themselves better than one label for all would, which is half of them."""
+    small = tmp_path / "small.toml"
+    text = small.read_text().replace("seeds = [0, 1]", "seeds = [0, 1, 2]")
+    small.write_text(text.replace('over = "plain", column = "Clean"', 'over = "plain", column = "PWWS"'))
+    recipe = load_recipe(small)
+    kept = []
+    for number, method in enumerate(recipe.methods):
+        clean = Measured(held=("10" if method.name == idle else "11011111") * 64, majority=0.5, data="x", model="m")
+        attacked = Measured(held="110100", majority=0.5, data="x", model="m")
+        measured = {"sst2 clean": clean, "sst2 pwws n=6": attacked}
+        kept += [replace(run_by(recipe, number, seed, CODE), measured=measured) for seed in (0, 1, 2)]
+    (tmp_path / "small.jsonl").write_text("".join(outcome.line() + "\n" for outcome in kept))
+    verdict = results.index().splitlines()[2].split(" | ")[5]
+    assert verdict == ("**cannot tell**" if idle is None else "did not learn")
+
+
 def test_of_two_tables_the_headline_takes_the_one_with_more_seeds(results: Any) -> None:
     """Both numbers of a method from one table; with as many seeds the later one, which has all defences."""
 
