@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from unshaken_experiments import (
     plan,
     recipe_names,
 )
+from unshaken_experiments.choice import chosen
 from unshaken_experiments.recipe import Claim
 from unshaken_experiments.results import coverage_line, settings_line
 from unshaken_experiments.runs import read_outcomes
@@ -101,6 +102,17 @@ class Group:
     def jobs(self) -> list[Job]:
         """Its training runs; those that several recipes share once."""
         return plan([self.recipe(name) for name in self.recipes], self.encoder, **self.options)
+
+    def due(self, outcomes: Mapping[str, Outcome]) -> list[Job]:
+        """Its runs with what to measure of each by now: what a row does not choose is trained and not attacked."""
+        jobs = []
+        for name in self.recipes:
+            recipe = self.recipe(name)
+            shown = chosen(recipe, outcomes, self.encoder, seeds=recipe.seeds, changes=self.changes)
+            for job in plan([recipe], self.encoder, **self.options):
+                free = tuple(one for one in job.measures if one.attack is None and one.certificate is None)
+                jobs.append(job if job.run in shown else replace(job, measures=free))
+        return merge(jobs)
 
     def command(self, recipe: str) -> str:
         parts = [f"unshaken reproduce {recipe} --encoder {self.encoder.upper()} --data DATA"]
@@ -546,7 +558,8 @@ def collect(folders: list[str], *, again: bool = False) -> None:
         if fuller:  # other files stay as they were written
             lines = sorted(outcome.line() for outcome in known.values())
             (HERE / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        whole = sum(key in known and not known[key].lacks(measures) for key, measures in wanted.items())
+        due = merge(job for group in groups() if group.file == file for job in group.due(known))
+        whole = sum(job.run.key in known and not known[job.run.key].lacks(job.measures) for job in due)
         print(f"{file}: {whole} of {len(wanted)} planned runs")
     taken = {
         line for file in planned if (HERE / file).is_file() for line in (HERE / file).read_text("utf-8").splitlines()

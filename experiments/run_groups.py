@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from results import groups, kept
@@ -22,7 +23,7 @@ from unshaken.errors import UnshakenError
 from unshaken.files import locked
 from unshaken.names import nearest
 from unshaken_experiments import Workspace
-from unshaken_experiments.schedule import Task, merge, side_by_side
+from unshaken_experiments.schedule import Job, Task, merge, side_by_side, tidy
 
 
 def main() -> None:
@@ -57,12 +58,36 @@ def main() -> None:
         print(f"{len(waiting)} training runs", flush=True)
         for folder in sorted({encoder_of(task) for task in waiting if not is_ready(task)}):
             print(f"waiting for a model in {folder}", flush=True)
-        for done, outcome in enumerate(side_by_side(waiting, given.workers, is_ready=is_ready), start=1):
-            print(f"[{done}/{len(waiting)}] {outcome.run.name}: {outcome.summary}", flush=True)
+        do(waiting, given.workers)
+        held = {job.run for job, workspace in waiting if workspace.keep_models}
+        chosen = [task for file in given.files for task in tasks(file, given, deadline) if task[0].run in held]
+        if chosen:
+            print(f"{len(chosen)} of them are chosen", flush=True)
+            do(chosen, given.workers)
+        for file in given.files:
+            tidy(*planned(file, given, deadline))
+
+
+def do(waiting: list[Task], workers: int) -> None:
+    for done, outcome in enumerate(side_by_side(waiting, workers, is_ready=is_ready), start=1):
+        print(f"[{done}/{len(waiting)}] {outcome.run.name}: {outcome.summary}", flush=True)
 
 
 def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Task]:
-    """What a file's groups lack: whole seeds first, and the longest first within a seed."""
+    """What a file's groups lack: whole seeds first, and the longest first within a seed.
+
+    Where a row chooses among candidates, all are trained, and their models kept, before the chosen ones are attacked.
+    """
+    jobs, workspace = planned(file, given, deadline)
+    everything = {job.run: job.measures for group in groups() if group.file == file for job in group.jobs()}
+    for job in jobs:
+        known = None if given.again else kept(file).get(job.run.key)
+        is_kept = known is not None and not known.lacks(job.measures)
+        if not is_kept and workspace.outcome(job.run).lacks(job.measures):
+            yield job, replace(workspace, keep_models=len(job.measures) < len(everything[job.run]))
+
+
+def planned(file: str, given: argparse.Namespace, deadline: float) -> tuple[list[Job], Workspace]:
     own = [group for group in groups() if group.file == file]
     workspace = Workspace(
         encoders={group.encoder: str(given.encoders / group.encoder) for group in own},
@@ -75,13 +100,11 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
         deadline=deadline,
     )
     wanted = own if not given.method else [group.only(given.method) for group in own]
-    for job in merge(
-        job for group in wanted for job in group.jobs() if given.seed is None or job.run.seed in given.seed
-    ):
-        known = None if given.again else kept(file).get(job.run.key)
-        is_kept = known is not None and not known.lacks(job.measures)
-        if not is_kept and workspace.outcome(job.run).lacks(job.measures):
-            yield job, workspace
+    known = {} if given.again else dict(kept(file))
+    here = [workspace.outcome(job.run) for group in wanted for job in group.jobs()]
+    known |= {outcome.run.key: outcome for outcome in here if outcome.training or outcome.error}
+    jobs = merge(job for group in wanted for job in group.due(known))
+    return [job for job in jobs if given.seed is None or job.run.seed in given.seed], workspace
 
 
 def is_ready(task: Task) -> bool:

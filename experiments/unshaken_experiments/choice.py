@@ -69,6 +69,31 @@ def choose(
     )
 
 
+def chosen(
+    recipe: Recipe,
+    outcomes: Mapping[str, Outcome],
+    encoder: str,
+    *,
+    seeds: Sequence[int],
+    changes: Mapping[str, Any] | None = None,
+) -> set[Run]:
+    """The trainings that a row is read from, or will be whatever the rest gives.
+
+    A row whose candidates were not all tried has none yet: the mean over more seeds may choose another one.
+    """
+    found: set[Run] = set()
+    for method in recipe.methods:
+        for column in recipe.measured:
+            choice = choose(recipe, outcomes, encoder, method, column, seeds=seeds, changes=changes)
+            is_over = all(
+                (outcome := outcomes.get(run.key)) is not None and (outcome.training or outcome.error)
+                for run in choice.tried
+            )
+            if is_over or len(choice.tried) == len(choice.runs):
+                found.update(choice.runs.values())
+    return found
+
+
 def _score(outcome: Outcome | None) -> float | None:
     """The more the better, and minus infinity where there can be none; None where it is not known."""
     if outcome is None:

@@ -100,6 +100,56 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     assert call(*command, str(tmp_path / "other"), "--again", "--method", "plain").startswith("2 training runs")
 
 
+CHOOSING = RECIPE.replace("learning_rate = 1e-3\n", "").replace(
+    "seeds = [0, 1]", "seeds = [0, 1]\nchoose = { learning_rate = [1e-5, 1e-3] }"
+)
+
+
+@pytest.mark.full
+def test_of_candidates_the_chosen_ones_alone_are_attacked(tmp_path: Path) -> None:
+    world, workspace = make_world(tmp_path), tmp_path / "experiments"
+    (workspace / "reproduce").mkdir(parents=True)
+    for script in ("results.py", "run_groups.py"):
+        shutil.copy(EXPERIMENTS / script, workspace)
+    (world / "small.toml").write_text(CHOOSING)
+    one = GROUPS.format(recipe=world / "small.toml").split("\n\n")[0].replace('["swap"]', '["plain"]')
+    (workspace / "reproduce" / "groups.toml").write_text(one.replace("epochs = 1", "epochs = 2"))
+
+    def call(*words: str) -> str:
+        done = subprocess.run([sys.executable, *words], cwd=workspace, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    out = tmp_path / "out"
+    command = [
+        "run_groups.py",
+        "small.jsonl",
+        "--encoders",
+        str(world),
+        "--data",
+        str(world / "data"),
+        "--out",
+        str(out),
+    ]
+    told = call(*command, "--workers", "2")
+    assert told.startswith("4 training runs")
+    assert "2 of them are chosen" in told
+    runs = [json.loads(path.read_text()) for path in (out / "small" / "runs").glob("*.json")]
+    best = {
+        rate: [run["training"]["held_out"]["best"] for run in runs if run["run"]["settings"]["learning_rate"] == rate]
+        for rate in (1e-5, 1e-3)
+    }
+    chosen = min(best, key=lambda rate: sum(best[rate]))
+    for run in runs:
+        attacked = (
+            {"sst2 clean", "sst2 pwws n=3"} if run["run"]["settings"]["learning_rate"] == chosen else {"sst2 clean"}
+        )
+        assert run["measured"].keys() == attacked
+        assert run["training"]["seconds"] > 0
+    assert list((out / "small" / "work").iterdir()) == []  # the models of those not chosen are not kept
+    assert "small.jsonl: 4 of 4 planned runs" in call("results.py", "collect", str(out))
+    assert call(*command, "--workers", "2").strip() == "0 training runs"
+
+
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The module that makes the page, with one group of a small recipe that claims something."""
@@ -154,6 +204,35 @@ def test_a_claim_about_an_attack_says_if_a_model_did_not_learn(results: Any, tmp
     (tmp_path / "small.jsonl").write_text("".join(outcome.line() + "\n" for outcome in kept))
     verdict = results.index().splitlines()[2].split(" | ")[5]
     assert verdict == ("**cannot tell**" if idle is None else "did not learn")
+
+
+def test_an_attack_waits_until_every_candidate_was_tried_at_every_seed(results: Any, tmp_path: Path) -> None:
+    """At seed 0 the first rate is the better one, over both seeds the second."""
+    small = tmp_path / "small.toml"
+    small.write_text(CHOOSING)
+    recipe = load_recipe(small)
+    group = results.groups()[0].only(["plain"])
+    losses = {(1e-5, 0): 0.1, (1e-3, 0): 0.3, (1e-5, 1): 0.9, (1e-3, 1): 0.3}
+    runs = {
+        (run.settings.learning_rate, seed): run
+        for seed in (0, 1)
+        for run in recipe.candidates("minilm", recipe.methods[0], recipe.columns[0], seed)
+    }
+    outcomes = {
+        at: Outcome(run=run, training={"held_out": {"by": "loss", "best": losses[at]}}) for at, run in runs.items()
+    }
+
+    def attacked(*known: Outcome) -> set[Run]:
+        due = group.due({outcome.run.key: outcome for outcome in known})
+        assert {job.run for job in due} == set(runs.values())
+        assert all({measure.attack for measure in job.measures} <= {None, "pwws"} for job in due)
+        return {job.run for job in due if any(measure.attack for measure in job.measures)}
+
+    first = [outcome for (_, seed), outcome in outcomes.items() if seed == 0]
+    assert attacked() == attacked(*first) == attacked(*list(outcomes.values())[:3]) == set()
+    assert attacked(*outcomes.values()) == {runs[1e-3, 0], runs[1e-3, 1]}
+    lost = Outcome(run=runs[1e-3, 1], error="ValueError: the loss is not finite (task = nan)")
+    assert attacked(*list(outcomes.values())[:3], lost) == {runs[1e-5, 0], runs[1e-5, 1]}
 
 
 def test_of_two_tables_the_headline_takes_the_one_with_more_seeds(results: Any) -> None:
