@@ -30,6 +30,7 @@ from unshaken.attacks.constraints.many_texts import ManySimilarities
 from unshaken.attacks.many import searches
 from unshaken.attacks.many.cohort import Cohort
 from unshaken.attacks.many.searches import ManySearches
+from unshaken.attacks.one_by_one import OneByOne
 from unshaken.attacks.spaces import Spaces
 from unshaken.attacks.textfooler import VARIANTS
 from unshaken.examples import Examples
@@ -212,7 +213,7 @@ def compared(attack: Attack, victim: ModelVictim, examples: Examples, in_flight:
 # What takes time, from the outermost to the innermost; the seconds of each leave out those of what it calls.
 STEPS: dict[str, list[tuple[Any, str]]] = {
     "setup": [(Spaces, "of"), (ManySearches, "_prepare")],
-    "constraints": [(engine._Engine, "check"), (Cohort, "_allowed"), (ManySimilarities, "of_swaps")],
+    "constraints": [(OneByOne, "check"), (Cohort, "_allowed"), (ManySimilarities, "of_swaps")],
     "constraints: set-up": [(ManySimilarities, "__init__")],
     "constraints: encoder": [(SentenceEncoder, "vectors")],
     "draws": [(Genetic, "_draws")],

@@ -20,6 +20,9 @@ import torch
 from bert import random_bert
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -31,8 +34,13 @@ from transformers import (
     DistilBertForSequenceClassification,
     ElectraConfig,
     ElectraForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    IBertConfig,
+    IBertForSequenceClassification,
     LongformerForSequenceClassification,
     MPNetForSequenceClassification,
+    PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForSequenceClassification,
     RobertaPreLayerNormForSequenceClassification,
@@ -129,6 +137,38 @@ def test_a_model_that_answers_by_the_last_place_is_refused(tmp_path: Any) -> Non
     sizes = {"d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 24, "vocab_size": len(tokenizer)}
     with pytest.raises(UnshakenError, match="answers by the last place of a row"):
         Victim.from_model(XLNetForSequenceClassification(XLNetConfig(**sizes)), tokenizer)
+
+
+def test_a_table_that_does_not_say_its_size_is_measured(tmp_path: Any) -> None:
+    tokenizer = make_tokenizer(tmp_path)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    torch.manual_seed(0)
+    model = IBertForSequenceClassification(IBertConfig(vocab_size=len(tokenizer), pad_token_id=0, **sizes)).eval()
+    texts = [("a good film",), ("the film was slow and bad",)]
+    victim = Victim.from_model(model, tokenizer)
+    np.testing.assert_allclose(victim.log_probabilities(texts), plain_answers(victim, texts), rtol=1e-5, atol=1e-6)
+    few = IBertForSequenceClassification(IBertConfig(vocab_size=1, pad_token_id=0, **sizes))
+    tokenizer.pad_token = "film"
+    with pytest.raises(UnshakenError, match="the model knows 1 tokens"):
+        Victim.from_model(few, tokenizer)
+
+
+def test_a_text_without_any_token_is_refused_whatever_stands_beside_it() -> None:
+    """Beside another text it would be answered by its padding."""
+    words = {"<unk>": 0, "<pad>": 1, "good": 2, "film": 3}
+    fast = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    fast.pre_tokenizer = Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast, unk_token="<unk>", pad_token="<pad>")
+    sizes = {"vocab_size": 4, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    ends = {"pad_token_id": 1, "bos_token_id": None, "eos_token_id": None}
+    torch.manual_seed(0)
+    victim = Victim.from_model(GPT2ForSequenceClassification(GPT2Config(**sizes, **ends)).eval(), tokenizer)
+    assert victim.log_probabilities([("good film",), ("film",)]).shape == (2, 2)
+    for texts in ([("",)], [("good",), (" ",)]):
+        with pytest.raises(UnshakenError, match=f"1 of {len(texts)} texts, which have no token"):
+            victim.log_probabilities(texts)
+    data = Examples.from_lists(["good film", "", "film good"], [0, 1, 1])
+    assert [result.outcome == "error" for result in PWWS(substitutions=WORD_LIST)(victim, data)] == [False, True, False]
 
 
 def test_a_fingerprint_does_not_tell_what_a_tokenizer_was_asked_for_last(tmp_path: Any) -> None:

@@ -570,6 +570,19 @@ def test_every_evaluation_reads_texts_as_training_does(tmp_path, tokenizer):
         reading.evaluate([{"input_ids": [4], "labels": 0}])
 
 
+def test_an_evaluation_without_rows_is_refused(tmp_path, tokenizer):
+    none = reviews(8).with_rows(())
+    given = {"processing_class": tokenizer, "train_dataset": reviews(8)}
+    trainer = RobustTrainer(network(), arguments(tmp_path), **given)
+    for ask in (trainer.evaluate, trainer.predict, lambda split: trainer.evaluate({"new": split})):
+        with pytest.raises(UnshakenError, match="no rows to evaluate on"):
+            ask(none)
+    with pytest.raises(UnshakenError, match="no rows to evaluate on"):
+        RobustTrainer(network(), arguments(tmp_path), eval_dataset=none, **given)
+    with pytest.raises(UnshakenError, match="holds one class only"):
+        RobustTrainer(network(), arguments(tmp_path), processing_class=tokenizer, train_dataset=none)
+
+
 def test_the_seed_of_the_data_orders_balanced_batches(tmp_path, tokenizer):
     def order(**seeds):
         trainer = RobustTrainer(

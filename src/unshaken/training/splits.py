@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 from unshaken.errors import UnshakenError
@@ -29,8 +29,11 @@ def read_evaluation(evaluation: Any, train: Any, config: Any, tokenizer: Any, re
     """The same of rows to evaluate on, beside those of training; of several sets by name, each."""
     known = train.label_names if isinstance(train, Examples) else ()
     if isinstance(evaluation, dict):
-        return {name: _read(split, known, config, tokenizer, reader) for name, split in evaluation.items()}
-    return _read(evaluation, known, config, tokenizer, reader)
+        return {name: read_evaluation(split, train, config, tokenizer, reader) for name, split in evaluation.items()}
+    read = _read(evaluation, known, config, tokenizer, reader)
+    if isinstance(read, Sized) and not len(read):
+        raise UnshakenError("there are no rows to evaluate on: without any there is neither a loss nor an accuracy")
+    return read
 
 
 def _read(split: Any, known: Sequence[str], config: Any, tokenizer: Any, reader: Readers | None) -> Any:

@@ -161,6 +161,11 @@ class ModelVictim(Victim):
 
     def predict_rows(self, rows: Rows) -> np.ndarray:
         """Log-probabilities of token rows, float32 (n, classes), in the order given."""
+        if empty := int((rows.lengths == 0).sum()):
+            raise UnshakenError(
+                f"{self.name} cannot answer {empty} of {len(rows)} texts, which have no token, since its tokenizer "
+                "adds none: leave empty texts out"
+            )
         with self.answering():
             logits = self.logits(self._on_device(rows), self._call, self._launch_tokens)
         return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
