@@ -87,9 +87,8 @@ class _Engine:
 
     Args:
         first: Examples of which a word must be open to change; otherwise the substitutions are a mistake of the call.
-        has_answered: The victim is known to work, so that examples alone can be at fault.
-        is_wary: Texts that reach the goal are asked about alone at once, so that a search goes on where that does not
-            bear it out.
+        has_answered: As `OneByOne` has it.
+        is_wary: As well; searches on tensors cannot be.
     """
 
     def __init__(
