@@ -111,9 +111,21 @@ def test_what_is_measured_fits_together() -> None:
     assert 0 <= found.auroc <= 1
     assert found.fooled_unflagged <= found.fooled
     assert found.true_positives == pytest.approx(1 - found.fooled_unflagged / found.fooled)
-    # All texts are tried: who knows the detector gets at least as much through, but for texts flagged from the start.
-    assert found.fooled_jointly >= found.fooled_unflagged - found.false_alarms
+    assert found.fooled_jointly >= found.fooled_unflagged  # who knows the detector may do what who does not does
     assert found.fooled_jointly <= found.fooled
+
+
+def test_what_either_attack_gets_past_counts_once() -> None:
+    """Right answers that are flagged to begin with are no start for the joint attack; the other one may free them."""
+    detector, examples, attack = agreement(k=2), labelled(bag_victim()), PWWS(substitutions=WORD_LIST)
+    found = detect(detector, examples, attack, false_alarms=0.2)
+    alone = [row for row in attack(bag_victim(), examples) if row.adversarial is not None]
+    passed = {row.example_id for row in alone if detector.suspicion([row.adversarial])[0] <= found.threshold}
+    joint = replace(attack, goal=Unflagged())(Guarded(detector, found.threshold), examples)
+    both = {row.example_id for row in joint if row.outcome == "success"}
+    assert passed - both
+    assert found.fooled_unflagged == len(passed) / len(examples)
+    assert found.fooled_jointly == len(passed | both) / len(examples)
 
 
 def test_numbers_are_counted_by_hand_at_a_threshold_from_other_texts() -> None:
@@ -240,7 +252,7 @@ def test_the_command_line_detects(unshaken, refused, tiny, tmp_path, write_rows)
     out = tmp_path / "detected"
     code, text, err = unshaken("detect", tiny, data, "--vote", 3, "--device", "cpu", "--out", out)
     assert code == 0, err
-    assert "attack on both" in text
+    assert "either attack" in text
     assert "1% of 6 clean texts is less than one" in err
     assert re.search(r"note: model and detector: pwws on 6 examples .* at most about [\d,]+ questions", err)
     found = json.loads(next(out.glob("*.detection.json")).read_text())
@@ -277,7 +289,7 @@ def test_the_table_has_each_share_of_its_own_total_with_an_interval() -> None:
     screen = io.StringIO()
     Console(file=screen, width=80).print(detection_table("made", 200, "pwws", Detection(**shares, **attacked)))
     shown = screen.getvalue()
-    for what, hits, total in [("rightly", 180, 200), ("its texts flagged", 20, 80), ("attack on both", 70, 200)]:
+    for what, hits, total in [("rightly", 180, 200), ("its texts flagged", 20, 80), ("either attack", 70, 200)]:
         (line,) = (line for line in shown.splitlines() if what in line)
         assert line.split(what)[1].strip() == str(Proportion(hits=hits, total=total))
     assert "87.7" in shown

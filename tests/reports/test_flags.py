@@ -241,6 +241,8 @@ def test_a_vote_is_clear_where_a_wide_search_went_through_it_and_knows_its_own_s
     )
     known = Report(evaluations=tuple(three_seeds(replace(item, attacks=runs))))
     assert {check.flag for check in known.flags} == {"vote", "same-substitutions"}
+    told = {check.evidence for check in known.flags if check.flag == "same-substitutions"}
+    assert told == {"every attack used a set that the vote used (v)"}
 
 
 def test_a_voted_model_is_a_method_of_its_own_and_survives_a_file() -> None:

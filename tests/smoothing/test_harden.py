@@ -40,6 +40,23 @@ def test_a_set_for_attacks_alone_is_refused_before_the_plain_model_is_trained(tm
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ({"hops": 9}, "hops is 9; it is 1 to 4"),
+        ({"substitutions": (Dictionary(entries={"zzqq": ["qqzz"]}),)}, "no usable substitute for any word"),
+    ],
+)
+def test_what_only_the_hardened_model_needs_is_looked_at_before_the_plain_one_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: dict[str, Any], told: str
+) -> None:
+    monkeypatch.setattr("unshaken.training.hardening.fine_tune", lambda plan: pytest.fail("a model was trained"))
+    given = {"out": tmp_path / "out", "substitutions": (WORDS,), **mistake}
+    with pytest.raises(UnshakenError, match=told):
+        unshaken.harden("minilm", rows(100), rows(8, 100), **given)
+    assert not (tmp_path / "out").exists()
+
+
 def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     model, tokenizer = bert
     model.float().save_pretrained(tmp_path / "base")

@@ -40,7 +40,8 @@ from unshaken.readers import (
     load,
     parse,
 )
-from unshaken.readers.known import whole_words
+from unshaken.readers.contractions import CONTRACTIONS
+from unshaken.readers.known import in_wordnet, whole_words
 from unshaken.readers.spelling import edits
 from unshaken.substitutions import (
     SUBSTITUTIONS,
@@ -268,6 +269,19 @@ def test_reviews_that_nobody_misspelt_stay_as_they_are_and_typing_errors_are_men
         for typo in Typos().candidates(row.surfaces, at)[:4]
     ]
     assert sum(read(typo) == word for typo, word in wrong) / len(wrong) > 0.84
+
+
+def test_a_contraction_without_its_apostrophe_gets_it_back_and_stays_what_it_is_if_it_is_a_word() -> None:
+    known = KnownWords(dict.fromkeys(("donut", "want", "inst", "there", "haunt", "aunt", "ice", "weird"), 100))
+    for doubt in (None, 20.0):
+        read = Spelling(known=known, doubt=doubt)
+        for wanted in ("don't", "wasn't", "isn't", "they're", "hasn't", "ain't", "I've", "that's", "Wouldn't", "DON'T"):
+            assert read(f"so {wanted.replace(chr(39), '')} it") == f"so {wanted} it"
+            assert read(f"so {wanted} it") == f"so {wanted} it"
+        assert read("cant wont well its were") == "cant wont well its were"  # words of their own
+    assert Spelling(known=KnownWords({"dont": 1}))("i dont") == "i dont"  # as training has it
+    assert {word for word in CONTRACTIONS if in_wordnet(word)} == set()
+    assert all(CONTRACTIONS[word].replace("'", "") == word for word in CONTRACTIONS)
 
 
 def test_a_possessive_is_not_a_plural() -> None:

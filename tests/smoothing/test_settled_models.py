@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from unshaken import Smoothing, UnshakenError, Victim, smooth
 from unshaken.embedded import minilm_path
 from unshaken.readers import KnownWords, parse
 from unshaken.smoothing import settle
-from unshaken.substitutions import Dictionary
+from unshaken.substitutions import Dictionary, EmbeddingNeighbours
 
 WORDS = Dictionary(
     entries={
@@ -90,6 +90,26 @@ def test_the_stock_checkpoint_answers_alike(settled: tuple[Path, torch.Tensor]) 
     inputs = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         torch.testing.assert_close(stock(**inputs).logits, logits)
+
+
+def test_neighbours_in_a_settled_model_are_those_of_the_rows_that_it_reads(settled: tuple[Path, torch.Tensor]) -> None:
+    """Not of the rows that the same words had before, which it reads no more."""
+    folder, _ = settled
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    table = torch.nn.functional.normalize(model.get_input_embeddings().weight.detach(), dim=1)
+
+    def row(word: str) -> torch.Tensor:
+        (only,) = tokenizer(word, add_special_tokens=False)["input_ids"]
+        return table[only]
+
+    after, before = (EmbeddingNeighbours(model=str(path), k=3, threshold=0.3) for path in (folder, minilm_path()))
+    assert "flick" in after.neighbours("film")
+    assert "flick" not in before.neighbours("film")
+    assert after.neighbours("kitchen") == before.neighbours("kitchen")  # no word of the sets
+    for word in ("film", "good", "kitchen"):
+        cosines = [float(row(word) @ row(other)) for other in after.neighbours(word)]
+        assert cosines == sorted(cosines, reverse=True)
+        assert min(cosines) >= 0.3
 
 
 def test_the_stock_checkpoint_exports_as_a_program(settled: tuple[Path, torch.Tensor], tmp_path: Path) -> None:

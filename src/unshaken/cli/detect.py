@@ -129,7 +129,7 @@ def detection_table(data: str, count: int, attack: str, found: Detection) -> Tab
         "of its texts flagged": percent(found.true_positives, round(found.fooled * alone)),
         "examples fooled, no detector": percent(found.fooled, alone),
         "fooled and not flagged, attack on the model alone": percent(found.fooled_unflagged, alone),
-        "fooled and not flagged, attack on both": percent(found.fooled_jointly, both),
+        "fooled and not flagged, either attack": percent(found.fooled_jointly, both),
     }
     if found.errors or found.errors_jointly:
         rows["could not be attacked: the model alone, both"] = f"{found.errors}, {found.errors_jointly}"

@@ -32,9 +32,10 @@ class Detection:
         fooled: Share of the examples that could be attacked whose right answer the attack changed, as if there were no
             detector.
         fooled_unflagged: Those of them that the detector lets pass.
-        fooled_jointly: The same where the attack knows the detector: flipped and not flagged. This is the number.
+        fooled_jointly: Those that either attack gets past model and detector, flipped and not flagged: the one on the
+            model alone, or the one that knows the detector. This is the number.
         errors: Examples that the attack on the model alone could not be carried out on; they are in no share of it.
-        errors_jointly: The same of the attack on both.
+        errors_jointly: The same of the attack on both, where the other one got nothing past either.
     """
 
     clean: float
@@ -91,11 +92,16 @@ def detect(
     answers, suspicion = detector.answers_and_suspicion([row.texts for row in examples])
     found = attack(detector.victim, examples, progress=progress)
     errors = _errors(found)
-    fooling = [row.adversarial for row in found if row.adversarial is not None]
+    broken = [row for row in found if row.adversarial is not None]
+    fooling = [row.adversarial for row in broken if row.adversarial is not None]
     attacked = detector.suspicion(fooling) if fooling else np.empty(0)
     threshold = threshold_for(known, false_alarms)
     joint = replace(attack, goal=Unflagged())(Guarded(detector, threshold), examples, progress=progress)
-    errors_jointly = _errors(joint)
+    _errors(joint)
+    # A search that knows more may find less, and does not try right answers that are flagged to begin with.
+    passed = {row.example_id for row, suspicious in zip(broken, attacked > threshold, strict=True) if not suspicious}
+    passed |= {row.example_id for row in joint if row.outcome == "success"}
+    errors_jointly = sum(row.outcome == "error" and row.example_id not in passed for row in joint)
     labels = np.array([int(row.label) for row in examples])
     return Detection(
         clean=float((answers.argmax(-1) == labels).mean()),
@@ -105,7 +111,7 @@ def detect(
         threshold=threshold,
         fooled=len(fooling) / (len(examples) - errors),
         fooled_unflagged=float((attacked <= threshold).sum()) / (len(examples) - errors),
-        fooled_jointly=sum(row.outcome == "success" for row in joint) / (len(examples) - errors_jointly),
+        fooled_jointly=len(passed) / (len(examples) - errors_jointly),
         errors=errors,
         errors_jointly=errors_jointly,
     )

@@ -153,7 +153,8 @@ def _same_substitutions(evaluation: Evaluation, subject: str) -> Check:
     read_back = _read_back(evaluation.model)
     new = {str(own["fingerprint"]) for own in sets if not _has_seen(training, own, read_back)} - voted
     if used and not new:
-        evidence = f"every attack used a set that training used ({', '.join(sorted(key[:8] for key in used))})"
+        user = "the vote" if used <= voted else "training or the vote" if used & voted else "training"
+        evidence = f"every attack used a set that {user} used ({', '.join(sorted(key[:8] for key in used))})"
         settle = "attack with another set as well, for example --substitutions typos"
         if read := sorted({str(part.get("name")) for own in sets for part in _parts(own)} & read_back):
             evidence += f", beside what the reader maps back ({', '.join(read)})"

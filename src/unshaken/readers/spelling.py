@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from unshaken.errors import UnshakenError
 from unshaken.readers.base import Reader
+from unshaken.readers.contractions import CONTRACTIONS
 from unshaken.readers.known import KnownWords
 from unshaken.substitutions.typos import kind_of_error
 from unshaken.substitutions.words import match_case
@@ -31,6 +32,8 @@ class Spelling(Reader):
     without a letter, not "but" with an "s" for its "u"), then the first in the alphabet. Edits are written out and
     looked up, so there is no index to build or to keep; symmetric-delete indices (SymSpell) need 100 bytes and more for
     each deletion of each word.
+
+    A contraction without its apostrophe gets it back ("dont"), unless it is a known word as well ("cant").
 
     An attacker looks for errors that make another known word ("most" to "mist"). With `doubt` such a word is read as
     the far more frequent one, wherever it stands; a text that does mean mist is then misread.
@@ -76,6 +79,8 @@ class Spelling(Reader):
         word = written.lower()
         if word[0] in "[<":
             return written
+        if word not in self.known and word in CONTRACTIONS:
+            return match_case(written, CONTRACTIONS[word])
         if word not in self.known and _HYPHEN.search(word):
             return "".join(part if _HYPHEN.match(part) else self._mended(part) for part in _HYPHEN.split(written))
         if word not in self.known and (own := _POSSESSIVE.search(written)):  # "film's" is no "films"

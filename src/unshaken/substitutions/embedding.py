@@ -170,12 +170,12 @@ def read_vectors(path: str) -> WordVectors:
 
 @lru_cache(maxsize=2)
 def model_vectors(name: str) -> WordVectors:
-    """The input embeddings of a model's whole-word vocabulary entries."""
-    from unshaken.substitutions.pretrained import load_pretrained, whole_words
+    """The input embeddings of the words that a model's tokenizer reads in one piece."""
+    from unshaken.substitutions.pretrained import load_pretrained, words_as_read
 
     model, tokenizer = load_pretrained("AutoModel", name)
     weights = model.get_input_embeddings().weight.detach().float().cpu().numpy()
-    pairs = [(word, weights[row]) for word, row in whole_words(tokenizer) if row < len(weights)]
+    pairs = [(word, weights[row]) for word, row in words_as_read(tokenizer) if row < len(weights)]
     return _unit_vectors([word for word, _ in pairs], np.array([row for _, row in pairs], np.float32), name)
 
 

@@ -14,6 +14,7 @@ from unshaken.pretrained import load
 from unshaken.truncation import tokenised
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_UNSEEN = re.compile("[\U000f0000-\U000ffffd]")  # private letters, with which a smoothed vocabulary marks its words
 LONGEST = 512  # tokens; some tokenizers state no limit at all
 
 
@@ -67,3 +68,19 @@ def whole_words(tokenizer: Any) -> Iterator[tuple[str, int]]:
         word = token[1:] if markers else token
         if _WORD.fullmatch(word):
             yield word, row
+
+
+def words_as_read(tokenizer: Any) -> Iterator[tuple[str, int]]:
+    """(word, id) of the words that a tokenizer reads in one piece.
+
+    The words of a smoothed vocabulary have added tokens, beside which the entry of the same word is read no more.
+    """
+    added = [_UNSEEN.sub("", token) for token in tokenizer.get_added_vocab() if _UNSEEN.search(token)]
+    smoothed = {word.lower() for word in added if _WORD.fullmatch(word)}  # case variants share a vector
+    if not smoothed:
+        yield from whole_words(tokenizer)
+        return
+    words = [word for word, _ in whole_words(tokenizer) if word.lower() not in smoothed] + sorted(smoothed)
+    beside = len(tokenizer("a", add_special_tokens=False)["input_ids"])
+    read = tokenizer([f"a {word}" for word in words], add_special_tokens=False)["input_ids"]
+    yield from ((word, ids[-1]) for word, ids in zip(words, read, strict=True) if len(ids) == beside + 1)

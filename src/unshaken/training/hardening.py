@@ -16,7 +16,8 @@ from unshaken.evaluation.outlook import outlook
 from unshaken.examples import Examples
 from unshaken.files import ATTACKS, earlier_run
 from unshaken.smoothing import Smoothing
-from unshaken.substitutions import All, Substitutions, Typos, Unmended, WordNet
+from unshaken.substitutions import All, Substitutions, Typos, Unmended, WordNet, segment
+from unshaken.substitutions.reach import TouchedWords
 from unshaken.tasks import TaskData, load_task, save_examples
 from unshaken.tasks.load import HELD_OUT_FILE, split_seed
 from unshaken.tasks.sampling import stratified_split
@@ -109,6 +110,11 @@ def harden(
     sets = tuple(substitutions) or (WordNet(limit=8),)
     source = sets[0] if len(sets) == 1 else All(sets)
     source.neighbours("film")  # a set that attacks alone can use says so now, and not after the plain model's training
+    touched = TouchedWords(source)
+    for row in rows.train.sample(touched.patience, seed=seed):
+        touched.saw(texts=1, words=sum(any(source.for_text(segment(text))) for text in row.texts))
+    touched.require_some()
+    smoothing = Smoothing(substitutions=sets, hops=hops)
     shared: dict[str, Any] = {
         "model": model or MINILM,
         "train": rows.train,
@@ -126,7 +132,7 @@ def harden(
             **shared,
             out=out / "hardened",
             method="hardened",
-            smoothing=Smoothing(substitutions=sets, hops=hops),
+            smoothing=smoothing,
             reader=READER,
             defence=SWAP(substitutions=source, variants=variants),
         )
