@@ -329,6 +329,7 @@ def _at_chance(recipe: Recipe, found: Iterable[Cell]) -> list[Cell]:
 
 
 def _weak_line(group: Group, name: str) -> list[str]:
+    """Names them below a table."""
     weak = [f"{cell.method} ({cell.column})" for cell in _at_chance(group.recipe(name), labelled(group, name)[1])]
     if not weak:
         return []

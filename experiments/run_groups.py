@@ -88,6 +88,7 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
 
 
 def planned(file: str, given: argparse.Namespace, deadline: float) -> tuple[list[Job], Workspace]:
+    """What is due of a file's groups by what is known now, finished or not, and where it is done."""
     own = [group for group in groups() if group.file == file]
     workspace = Workspace(
         encoders={group.encoder: str(given.encoders / group.encoder) for group in own},

@@ -77,9 +77,9 @@ def chosen(
     seeds: Sequence[int],
     changes: Mapping[str, Any] | None = None,
 ) -> set[Run]:
-    """The trainings that a row is read from, or will be whatever the rest gives.
+    """The trainings that rows are read from.
 
-    A row whose candidates were not all tried has none yet: the mean over more seeds may choose another one.
+    A row whose candidates were not all tried at every seed has none yet: the mean over more seeds may choose another.
     """
     found: set[Run] = set()
     for method in recipe.methods:

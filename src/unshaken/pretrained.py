@@ -133,7 +133,9 @@ def check_padding(model: Any, tokenizer: Any, name: str) -> None:
             f"{name} answers by the last place of a row, which is padding where texts share a pass: its answers would "
             "depend on the texts beside a text; use another encoder"
         )
-    size = len(model.get_input_embeddings().weight)  # I-BERT's table does not say how many it has
+    table = model.get_input_embeddings()
+    # I-BERT's table does not say how many rows it has; a quantized one may hold them in another shape.
+    size = table.num_embeddings if hasattr(table, "num_embeddings") else len(table.weight)
     if tokenizer.pad_token_id is not None and not 0 <= tokenizer.pad_token_id < size:
         raise UnshakenError(
             f"the padding token {tokenizer.pad_token!r} of {name} is number {tokenizer.pad_token_id}, and the model "

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,28 +58,25 @@ settings = {{ epochs = 1 }}
 """
 
 
-@pytest.mark.full
-def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> None:
+def in_a_world(tmp_path: Path, groups: str) -> tuple[Path, Callable[..., str], list[str]]:
+    """A folder with the scripts and some groups, a caller of them, and the words that run these."""
     world, workspace = make_world(tmp_path), tmp_path / "experiments"
     (workspace / "reproduce").mkdir(parents=True)
     for script in ("results.py", "run_groups.py"):
         shutil.copy(EXPERIMENTS / script, workspace)
-    (workspace / "reproduce" / "groups.toml").write_text(GROUPS.format(recipe=world / "small.toml"))
+    (workspace / "reproduce" / "groups.toml").write_text(groups.format(recipe=world / "small.toml"))
 
     def call(*words: str) -> str:
         done = subprocess.run([sys.executable, *words], cwd=workspace, capture_output=True, text=True, check=True)
         return done.stdout
 
-    command = [
-        "run_groups.py",
-        "small.jsonl",
-        "--encoders",
-        str(world),
-        "--data",
-        str(world / "data"),
-        "--workers",
-        "2",
-    ]
+    places = ["--encoders", str(world), "--data", str(world / "data")]
+    return workspace, call, ["run_groups.py", "small.jsonl", *places, "--workers", "2"]
+
+
+@pytest.mark.full
+def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> None:
+    workspace, call, command = in_a_world(tmp_path, GROUPS)
     command, out = [*command, "--out"], str(tmp_path / "out")
     assert call(*command, out, "--method", "plain", "--seed", "1").startswith("1 training runs")
     assert call(*command, out, "--method", "plain").startswith("1 training runs")  # the other seed
@@ -107,30 +104,12 @@ CHOOSING = RECIPE.replace("learning_rate = 1e-3\n", "").replace(
 
 @pytest.mark.full
 def test_of_candidates_the_chosen_ones_alone_are_attacked(tmp_path: Path) -> None:
-    world, workspace = make_world(tmp_path), tmp_path / "experiments"
-    (workspace / "reproduce").mkdir(parents=True)
-    for script in ("results.py", "run_groups.py"):
-        shutil.copy(EXPERIMENTS / script, workspace)
-    (world / "small.toml").write_text(CHOOSING)
-    one = GROUPS.format(recipe=world / "small.toml").split("\n\n")[0].replace('["swap"]', '["plain"]')
-    (workspace / "reproduce" / "groups.toml").write_text(one.replace("epochs = 1", "epochs = 2"))
-
-    def call(*words: str) -> str:
-        done = subprocess.run([sys.executable, *words], cwd=workspace, capture_output=True, text=True, check=True)
-        return done.stdout
-
+    one = GROUPS.split("\n\n")[0].replace('["swap"]', '["plain"]').replace("epochs = 1", "epochs = 2")
+    _, call, command = in_a_world(tmp_path, one)
+    (tmp_path / "small.toml").write_text(CHOOSING)
     out = tmp_path / "out"
-    command = [
-        "run_groups.py",
-        "small.jsonl",
-        "--encoders",
-        str(world),
-        "--data",
-        str(world / "data"),
-        "--out",
-        str(out),
-    ]
-    told = call(*command, "--workers", "2")
+    command += ["--out", str(out)]
+    told = call(*command)
     assert told.startswith("4 training runs")
     assert "2 of them are chosen" in told
     runs = [json.loads(path.read_text()) for path in (out / "small" / "runs").glob("*.json")]
@@ -147,7 +126,7 @@ def test_of_candidates_the_chosen_ones_alone_are_attacked(tmp_path: Path) -> Non
         assert run["training"]["seconds"] > 0
     assert list((out / "small" / "work").iterdir()) == []  # the models of those not chosen are not kept
     assert "small.jsonl: 4 of 4 planned runs" in call("results.py", "collect", str(out))
-    assert call(*command, "--workers", "2").strip() == "0 training runs"
+    assert call(*command).strip() == "0 training runs"
 
 
 @pytest.fixture

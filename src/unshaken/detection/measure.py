@@ -92,14 +92,14 @@ def detect(
     answers, suspicion = detector.answers_and_suspicion([row.texts for row in examples])
     found = attack(detector.victim, examples, progress=progress)
     errors = _errors(found)
-    broken = [row for row in found if row.adversarial is not None]
-    fooling = [row.adversarial for row in broken if row.adversarial is not None]
+    broken = {row.example_id: row.adversarial for row in found if row.adversarial is not None}
+    fooling = list(broken.values())
     attacked = detector.suspicion(fooling) if fooling else np.empty(0)
     threshold = threshold_for(known, false_alarms)
     joint = replace(attack, goal=Unflagged())(Guarded(detector, threshold), examples, progress=progress)
-    _errors(joint)
+    _errors(joint)  # which refuses where there is nothing else
     # A search that knows more may find less, and does not try right answers that are flagged to begin with.
-    passed = {row.example_id for row, suspicious in zip(broken, attacked > threshold, strict=True) if not suspicious}
+    passed = {name for name, suspicious in zip(broken, attacked > threshold, strict=True) if not suspicious}
     passed |= {row.example_id for row in joint if row.outcome == "success"}
     errors_jointly = sum(row.outcome == "error" and row.example_id not in passed for row in joint)
     labels = np.array([int(row.label) for row in examples])
