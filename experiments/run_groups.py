@@ -34,20 +34,36 @@ def main() -> None:
     words.add_argument("--out", type=Path, required=True)
     words.add_argument("--workers", type=int, default=16)
     words.add_argument("--minutes", type=float, default=float("inf"))
-    words.add_argument("--method", action="append", help="a method by its name in the recipe; all if not given")
-    words.add_argument("--again", action="store_true", help="run what is kept already as well, with today's code")
+    words.add_argument(
+        "--only",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("FILE", "METHOD"),
+        help="of a file, this method; all if none is",
+    )
+    words.add_argument(
+        "--again",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="of it, run what is kept already as well, with today's code",
+    )
     words.add_argument("--seed", action="append", type=int, help="a seed of the recipe; all if not given")
     given = words.parse_args()
     known = [group.file for group in groups()]
     for file in given.files:
         if file not in known:
             raise UnshakenError(f"no group has the file {file!r}; {nearest(file, known)}")
+    for file in [*given.again, *(file for file, _ in given.only)]:
+        if file not in given.files:
+            raise UnshakenError(f"{file!r} is not among the files to run; {nearest(file, given.files)}")
     if not given.data.is_dir():
         raise UnshakenError(f"no such folder: {given.data}")
-    methods = {name for group in groups() if group.file in given.files for name in group.method_names}
-    for name in given.method or []:
+    for file, name in given.only:
+        methods = {name for group in groups() if group.file == file for name in group.method_names}
         if name not in methods:
-            raise UnshakenError(f"these groups have no method {name!r}; {nearest(name, sorted(methods))}")
+            raise UnshakenError(f"{file} has no method {name!r}; {nearest(name, sorted(methods))}")
     seeds = {job.run.seed for group in groups() if group.file in given.files for job in group.jobs()}
     for seed in given.seed or []:
         if seed not in seeds:
@@ -81,7 +97,7 @@ def tasks(file: str, given: argparse.Namespace, deadline: float) -> Iterator[Tas
     jobs, workspace = planned(file, given, deadline)
     everything = {job.run: job.measures for group in groups() if group.file == file for job in group.jobs()}
     for job in jobs:
-        known = None if given.again else kept(file).get(job.run.key)
+        known = None if file in given.again else kept(file).get(job.run.key)
         is_kept = known is not None and not known.lacks(job.measures)
         if not is_kept and workspace.outcome(job.run).lacks(job.measures):
             yield job, replace(workspace, keep_models=len(job.measures) < len(everything[job.run]))
@@ -100,8 +116,9 @@ def planned(file: str, given: argparse.Namespace, deadline: float) -> tuple[list
         group_by_length=own[0].group_by_length,
         deadline=deadline,
     )
-    wanted = own if not given.method else [group.only(given.method) for group in own]
-    known = {} if given.again else dict(kept(file))
+    methods = [name for of, name in given.only if of == file]
+    wanted = [group.only(methods) for group in own] if methods else own
+    known = {} if file in given.again else dict(kept(file))
     here = [workspace.outcome(job.run) for group in wanted for job in group.jobs()]
     known |= {outcome.run.key: outcome for outcome in here if outcome.training or outcome.error}
     jobs = merge(job for group in wanted for job in group.due(known))

@@ -121,7 +121,7 @@ def _questions(measure: Measure, task: str, workspace: Workspace) -> tuple[int, 
         return len(rows), answers * (proof.samples + proof.guesses)
     if measure.attack is None:
         return len(rows), answers
-    attack = attack_of(measure.attack, measure.substitutions, workspace.data)
+    attack = attack_of(measure.attack, measure.substitutions, workspace.data, measure.constraints)
     words, choices = _space(attack, rows.sample(SAMPLE).texts)
     return len(rows), queries_to_the_end(attack, words, choices) * answers
 

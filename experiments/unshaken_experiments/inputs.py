@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ COUNTER_FITTED_FILE = "counterfitted_neighbors.json"
 WITHOUT_FILES = ("wordnet", "typos", "homoglyphs", "invisible", "leet", "spacing")
 OWN = "own/"  # before the name of a user's own data
 UNSEEN = "unseen-neighbours"  # in the input embeddings of MiniLM, less those of both dictionaries
+UNSEEN_GUESSES = "unseen-guesses"  # of the masked language model in the data folder, less both dictionaries
+MASKED_LM_FOLDER = "masked-lm"  # below the data folder
 CONNECTING = ("connection", "layers", "solver", "gradient", "form", "theta", "step")
 HARDENING = (*CONNECTING, "defence", "smooth", "hops", "reader")
 FEATURE_EXAMPLES = 500  # RIFT, Figure 3
@@ -126,7 +129,7 @@ def synonyms_of(settings: Settings, data: Path | None) -> tuple[Any, ...]:
 def substitutions_of(name: str, data: Path | None) -> Any:
     from unshaken.embedded import minilm_path
     from unshaken.names import from_spec, split_specs
-    from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, EmbeddingNeighbours, Unseen
+    from unshaken.substitutions import SUBSTITUTIONS, All, Dictionary, EmbeddingNeighbours, MaskedLM, Unseen
     from unshaken.substitutions.specs import MADE_OF_ANOTHER
 
     if len(names := split_specs("substitutions", name)) > 1:
@@ -134,12 +137,14 @@ def substitutions_of(name: str, data: Path | None) -> Any:
     way, _, source = name.partition(":")
     if way in MADE_OF_ANOTHER:
         return MADE_OF_ANOTHER[way][0](substitutions_of(source, data))
-    if name == UNSEEN:
+    if name in (UNSEEN, UNSEEN_GUESSES):
         known = (substitutions_of(COUNTER_FITTED, data), substitutions_of("wordnet", data))
-        return Unseen(EmbeddingNeighbours(model=str(minilm_path())), known)
+        if name == UNSEEN:
+            return Unseen(EmbeddingNeighbours(model=str(minilm_path())), known)
+        return Unseen(MaskedLM(model=str(_masked_lm(data))), known)
     if name != COUNTER_FITTED:
         if name.partition(":")[0] not in WITHOUT_FILES:
-            allowed = ", ".join([COUNTER_FITTED, UNSEEN, *WITHOUT_FILES])
+            allowed = ", ".join([COUNTER_FITTED, UNSEEN, UNSEEN_GUESSES, *WITHOUT_FILES])
             raise UnshakenError(f"substitutions {name!r}: a recipe names no files and no models; use one of {allowed}")
         return from_spec("substitutions", name, SUBSTITUTIONS)
     path = None if data is None else data / COUNTER_FITTED_FILE
@@ -151,9 +156,20 @@ def substitutions_of(name: str, data: Path | None) -> Any:
     return Dictionary.load(path)
 
 
-def attack_of(spec: str | None, substitutions: str, data: Path | None) -> Any:
-    """The attack a recipe names, against the given substitution set; None for none."""
+def _masked_lm(data: Path | None) -> Path:
+    folder = None if data is None else data / MASKED_LM_FOLDER
+    if folder is None or not (folder / "config.json").is_file():
+        raise UnshakenError(
+            f"{UNSEEN_GUESSES!r} are the guesses of a masked language model, which is read from the folder "
+            f"{MASKED_LM_FOLDER} of the data folder, and there is none"
+        )
+    return folder
+
+
+def attack_of(spec: str | None, substitutions: str, data: Path | None, constraints: Sequence[str] = ()) -> Any:
+    """The attack a recipe names, against the given substitution set and held to constraints; None for none."""
     from unshaken.attacks import ATTACKS, SearchAttack
+    from unshaken.attacks.constraints import CONSTRAINTS
     from unshaken.names import from_spec
     from unshaken.substitutions import MaskedLM
 
@@ -167,7 +183,13 @@ def attack_of(spec: str | None, substitutions: str, data: Path | None) -> Any:
             f"attack {spec!r} brings a set of its own; a recipe's attacks take their words from its measure's "
             "substitutions"
         )
-    return replace(attack, substitutions=substitutions_of(substitutions, data))
+    held = tuple(from_spec("constraint", one, CONSTRAINTS) for one in constraints)
+    if any(getattr(one, "model", None) is not None for one in held):
+        raise UnshakenError(
+            f"constraints {', '.join(constraints)}: a recipe names no models; the embedded MiniLM reads"
+        )
+    attack = replace(attack, substitutions=substitutions_of(substitutions, data))
+    return replace(attack, constraints=(*attack.constraints, *held)) if held else attack
 
 
 def certificate_of(spec: str, substitutions: str, data: Path | None) -> Any:

@@ -113,6 +113,7 @@ class Measure:
         examples: How many, by stable ids; all where None.
         group: Only the examples of this group, such as AdvGLUE's level "word".
         substitutions: What the attack may swap; see `Settings`.
+        constraints: What a changed text must satisfy as well, as on the command line.
         calibrated: Attack the model at the temperature at which its confidence is right on the validation rows.
         vote: Ask so many rewordings of each text, by the set of training, instead of the text; attacks go through them.
         detector: A vote of so many flags what it doubts, 1% of the validation rows; the attack has to get past it.
@@ -126,6 +127,7 @@ class Measure:
     examples: int | None = None
     group: str | None = None
     substitutions: str = COUNTER_FITTED
+    constraints: tuple[str, ...] = ()
     calibrated: bool = False
     vote: int = 0
     detector: int = 0
@@ -139,8 +141,8 @@ class Measure:
             raise UnshakenError("a detector flags what its own vote doubts; leave vote out of its measure")
         if self.radius is not None and self.certificate is None:
             raise UnshakenError("a radius is that of a certificate; give its measure one")
-        if (self.calibrated or self.detector) and self.attack is None:
-            raise UnshakenError("a measure that is calibrated, or has a detector, needs an attack")
+        if (self.calibrated or self.detector or self.constraints) and self.attack is None:
+            raise UnshakenError("a measure that is calibrated, or has a detector or constraints, needs an attack")
 
     @property
     def answers(self) -> Measure:
@@ -154,6 +156,7 @@ class Measure:
         parts = [self.on or task, self.attack or self.certificate or "clean"]
         if (self.attack or self.certificate) and self.substitutions != COUNTER_FITTED:
             parts.append(self.substitutions)
+        parts += self.constraints
         if self.attack and self.calibrated:
             parts.append("calibrated")
         if self.vote:

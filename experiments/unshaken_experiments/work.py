@@ -368,7 +368,7 @@ def _answers(victim: Any, measure: Measure, run: Run, workspace: Workspace) -> M
         right = asked.log_probabilities(rows.texts).argmax(-1) == rows.labels
         held = "".join("01"[int(value)] for value in right)
     else:
-        attack = attack_of(measure.attack, measure.substitutions, workspace.data)
+        attack = attack_of(measure.attack, measure.substitutions, workspace.data, measure.constraints)
         attack = replace(attack, goal=Unflagged()) if measure.detector else attack
         path = workspace.work(run) / "attacks" / f"{_slug(measure.key(run.settings.task))}.jsonl"
         results = attack(asked, rows, out=path, resume=path.exists())

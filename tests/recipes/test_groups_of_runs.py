@@ -78,12 +78,15 @@ def in_a_world(tmp_path: Path, groups: str) -> tuple[Path, Callable[..., str], l
 def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> None:
     workspace, call, command = in_a_world(tmp_path, GROUPS)
     command, out = [*command, "--out"], str(tmp_path / "out")
-    assert call(*command, out, "--method", "plain", "--seed", "1").startswith("1 training runs")
-    assert call(*command, out, "--method", "plain").startswith("1 training runs")  # the other seed
+    assert call(*command, out, "--only", "small.jsonl", "plain", "--seed", "1").startswith("1 training runs")
+    assert call(*command, out, "--only", "small.jsonl", "plain").startswith("1 training runs")  # the other seed
     assert call(*command, out).startswith("2 training runs")  # the other
     with pytest.raises(subprocess.CalledProcessError) as refused:
-        call(*command, out, "--method", "plan")
+        call(*command, out, "--only", "small.jsonl", "plan")
     assert "did you mean 'plain'?" in refused.value.stderr
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        call(*command, out, "--again", "smal.jsonl")
+    assert "did you mean 'small.jsonl'?" in refused.value.stderr
     with pytest.raises(subprocess.CalledProcessError) as refused:
         call(*command, out, "--seed", "7")
     assert "no seed 7; they have 0, 1" in refused.value.stderr
@@ -94,7 +97,9 @@ def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> N
     assert [len(outcome["measured"]) for outcome in plain] == [3, 3]  # one training for both groups
     assert all(outcome["training"]["group_by_length"] for outcome in kept)
     assert call(*command, str(tmp_path / "other")).strip() == "0 training runs"
-    assert call(*command, str(tmp_path / "other"), "--again", "--method", "plain").startswith("2 training runs")
+    assert call(
+        *command, str(tmp_path / "other"), "--again", "small.jsonl", "--only", "small.jsonl", "plain"
+    ).startswith("2 training runs")
 
 
 CHOOSING = RECIPE.replace("learning_rate = 1e-3\n", "").replace(

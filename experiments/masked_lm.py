@@ -1,0 +1,107 @@
+"""A masked language model out of an encoder that is at hand, for the guesses that `ours-unknown` attacks with.
+
+    python experiments/masked_lm.py --model GTE_SMALL --texts imdb/train.jsonl imdb/test.jsonl --out DATA/masked-lm
+
+Sentence encoders come without the head that guesses words. This trains the encoder and a new head on the texts (JSON
+lines with a `text`): 15% of the tokens are to be guessed, as BERT was trained. The loss on texts held out is written
+beside the model, so that a reader can tell how good its guesses are: exp(loss) of 10 is as if it had ten words to
+choose from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling, get_scheduler, set_seed
+
+HELD_OUT = 512  # stretches of text
+
+
+def stretches(files: list[Path], tokenizer, length: int) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    """All texts one behind the other, cut into stretches of one length. (n, length)"""
+    texts = [json.loads(line)["text"] for file in files for line in file.open(encoding="utf-8")]
+    texts = list(dict.fromkeys(re.sub(r"<br\s*/?>", " ", text) for text in texts))  # some stand in both splits
+    inside = length - 2
+    ids = [
+        token
+        for start in range(0, len(texts), 1000)
+        for row in tokenizer(texts[start : start + 1000], add_special_tokens=False, verbose=False)["input_ids"]
+        for token in (*row, tokenizer.sep_token_id)
+    ]
+    body = torch.tensor(ids[: len(ids) // inside * inside]).view(-1, inside)
+    ends = [torch.full((len(body), 1), token) for token in (tokenizer.cls_token_id, tokenizer.sep_token_id)]
+    return torch.cat([ends[0], body, ends[1]], 1)
+
+
+def loss_of(model, batch: dict[str, torch.Tensor], device: torch.device) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    """Cross-entropy at the places to guess; the head, a product with the whole vocabulary, looks at no others."""
+    labels = batch["labels"].to(device)
+    guessed = labels != -100
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        hidden = model.base_model(batch["input_ids"].to(device)).last_hidden_state[guessed]
+        logits = model.get_output_embeddings()(model.cls.predictions.transform(hidden))
+    return torch.nn.functional.cross_entropy(logits.float(), labels[guessed])
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--model", type=Path, required=True, help="a folder of a BERT encoder")
+    words.add_argument("--texts", type=Path, nargs="+", required=True)
+    words.add_argument("--out", type=Path, required=True)
+    words.add_argument("--epochs", type=int, default=6)
+    words.add_argument("--batch-size", type=int, default=256)
+    words.add_argument("--length", type=int, default=128)
+    words.add_argument("--learning-rate", type=float, default=3e-4)
+    words.add_argument("--most", type=int, help="stretches of text; all if not given")
+    given = words.parse_args()
+    set_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = AutoTokenizer.from_pretrained(given.model)
+    model = AutoModelForMaskedLM.from_pretrained(given.model, dtype=torch.float32).to(device)
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    rows = stretches(given.texts, tokenizer, given.length)
+    rows = rows[torch.randperm(len(rows))][: given.most]
+    held_out, rows = collate(list(rows[:HELD_OUT])), rows[HELD_OUT:]
+    steps = len(rows) // given.batch_size * given.epochs
+    if not steps:
+        raise SystemExit(f"{len(rows)} stretches of text are less than one batch of {given.batch_size}")
+    optimizer = torch.optim.AdamW(model.parameters(), given.learning_rate, weight_decay=0.01)
+    schedule = get_scheduler("linear", optimizer, num_warmup_steps=steps // 20, num_training_steps=steps)
+    started, done = time.perf_counter(), 0
+    for _ in range(given.epochs):
+        model.train()
+        for part in torch.randperm(len(rows)).split(given.batch_size):
+            if len(part) < given.batch_size:
+                break
+            loss = loss_of(model, collate(list(rows[part])), device)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            done += 1
+            if done % max(1, steps // 20) == 0:
+                seconds = time.perf_counter() - started
+                print(f"step {done} of {steps}, loss {loss.item():.3f}, {seconds:.0f} s", flush=True)
+        model.eval()
+        with torch.no_grad():
+            held = loss_of(model, held_out, device).item()
+        print(f"held out: {held:.3f}", flush=True)
+    model.save_pretrained(given.out)
+    tokenizer.save_pretrained(given.out)
+    record = {
+        "texts": [file.name for file in given.texts],
+        "stretches": len(rows),
+        "steps": done,
+        "held_out_loss": held,
+    }
+    (given.out / "trained.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
