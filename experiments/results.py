@@ -64,6 +64,7 @@ class Group:
     clean_examples: int | None = None
     group_by_length: bool = False
     scoring_dtype: str | None = None  # half precision in which searches are answered
+    alone: bool = False  # without the row that others are compared with, if it is not one of the methods
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,6 +78,8 @@ class Group:
     def recipe(self, name: str) -> Recipe:
         recipe = load_recipe(name)
         methods, columns = self._chosen(recipe)
+        if self.alone:
+            recipe = replace(recipe, reference=methods[0])
         chosen = recipe.only(methods, columns) if methods or columns else recipe
         return replace(chosen, seeds=self.seeds) if self.seeds else chosen
 
@@ -89,10 +92,10 @@ class Group:
         return list(dict.fromkeys(row.name for name in self.recipes for row in self.recipe(name).methods))
 
     def only(self, methods: Sequence[str]) -> Group:
-        """The same with some of its methods, and with the recipes that have any of them."""
+        """The same with some of its methods alone, and with the recipes that have any of them."""
         kept = tuple(name for name in self.method_names if name in methods)
         recipes = [name for name in self.recipes if any(row.name in kept for row in self.recipe(name).methods)]
-        return replace(self, methods=kept, recipes=tuple(recipes))
+        return replace(self, methods=kept, recipes=tuple(recipes), alone=True)
 
     @property
     def title(self) -> str:
