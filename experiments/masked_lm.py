@@ -19,12 +19,11 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling, get_scheduler, set_seed
 
-HELD_OUT = 512  # stretches of text
-
 
 def stretches(files: list[Path], tokenizer, length: int) -> torch.Tensor:  # type: ignore[no-untyped-def]
     """All texts one behind the other, cut into stretches of one length. (n, length)"""
-    texts = [json.loads(line)["text"] for file in files for line in file.open(encoding="utf-8")]
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").split("\n") if line]
+    texts = [json.loads(line)["text"] for line in lines]
     texts = list(dict.fromkeys(re.sub(r"<br\s*/?>", " ", text) for text in texts))  # some stand in both splits
     inside = length - 2
     ids = [
@@ -58,6 +57,7 @@ def main() -> None:
     words.add_argument("--length", type=int, default=128)
     words.add_argument("--learning-rate", type=float, default=3e-4)
     words.add_argument("--most", type=int, help="stretches of text; all if not given")
+    words.add_argument("--held-out", type=int, default=512, help="stretches of text that are not trained on")
     given = words.parse_args()
     set_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -66,7 +66,7 @@ def main() -> None:
     collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     rows = stretches(given.texts, tokenizer, given.length)
     rows = rows[torch.randperm(len(rows))][: given.most]
-    held_out, rows = collate(list(rows[:HELD_OUT])), rows[HELD_OUT:]
+    held_out, rows = collate(list(rows[: given.held_out])), rows[given.held_out :]
     steps = len(rows) // given.batch_size * given.epochs
     if not steps:
         raise SystemExit(f"{len(rows)} stretches of text are less than one batch of {given.batch_size}")

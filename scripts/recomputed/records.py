@@ -185,6 +185,7 @@ class Table:
         words = [measure.get("on") or self.settings(method, column)["task"], attack or "clean"]
         if attack and measure.get("substitutions", "counter-fitted") != "counter-fitted":
             words.append(measure["substitutions"])
+        words += measure.get("constraints", [])
         if attack and measure.get("calibrated"):
             words.append("calibrated")
         words += [f"{name}={measure[name]}" for name in ("vote", "detector") if name in measure]

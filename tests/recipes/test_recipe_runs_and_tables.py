@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import runpy
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_world import RECIPE, make_world
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 from typer.testing import CliRunner
 from victims import bag_victim
 
@@ -342,6 +344,62 @@ def test_unseen_neighbours_are_in_neither_dictionary(world: Path) -> None:
     assert any(found.for_text(words))
     for own, *seen in zip(found.for_text(words), *known, strict=True):
         assert not set(own) & {word for other in seen for word in other}
+
+
+def test_a_masked_language_model_made_of_an_encoder_guesses_what_its_texts_say(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one sentence with four nouns and three endings, a gap has one answer, or one of few."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "counterfitted_neighbors.json").write_text('{"film": ["plot"], "plot": ["film"]}')
+    with pytest.raises(UnshakenError, match="folder masked-lm of the data folder"):
+        substitutions_of("unseen-guesses", data)
+    nouns, ends = ("film", "plot", "story", "movie"), ("slow", "dull", "long")
+    said = [f"the {noun} was not {end}" for noun in nouns for end in ends]
+    texts = [{"text": f"{one}<br />{other}"} for one in said for other in said]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    encoder = AutoConfig.from_pretrained(world / "encoder")
+    encoder.update({"hidden_size": 64, "intermediate_size": 64, "hidden_dropout_prob": 0.0, "initializer_range": 0.05})
+    AutoModel.from_config(encoder).save_pretrained(tmp_path / "encoder")
+    AutoTokenizer.from_pretrained(world / "encoder").save_pretrained(tmp_path / "encoder")
+    words = ["--model", tmp_path / "encoder", "--texts", tmp_path / "texts.jsonl", "--out", data / "masked-lm"]
+    words += ["--epochs", "15", "--batch-size", "16", "--length", "13", "--learning-rate", "5e-3", "--held-out", "32"]
+    monkeypatch.setattr(sys, "argv", ["masked_lm.py", *map(str, words)])
+    runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "masked_lm.py"), run_name="__main__")
+    record = json.loads((data / "masked-lm" / "trained.json").read_text())
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("held out: ")]
+    assert len(told) == 15
+    assert told[-1] == f"held out: {record['held_out_loss']:.3f}"
+    # Of ten words and marks each is 2.3. Where a word stands leaves the choice of four, of three or none: 0.5.
+    assert 0.4 < record["held_out_loss"] < 1.5
+    guesses = substitutions_of("unseen-guesses", data).for_text(segment("the film was not slow the story was not long"))
+    # What the dictionary ("plot") or WordNet ("movie") swaps there is no guess that nothing was told of.
+    assert guesses[1][0] == "story"
+    assert set(guesses[4][:2]) == {"long", "dull"}
+    assert not {"plot", "movie", "film"} & set(guesses[1])
+
+
+def test_what_a_measure_asks_of_changed_texts_reaches_its_attack(world: Path) -> None:
+    spec, substitutions = "genetic:population=4,generations=6,scoring=margin", "counter-fitted"
+    free = Measure(attack=spec, substitutions=substitutions)
+    held = dataclasses.replace(free, constraints=("max-changed:share=0.2",))
+    assert held.key("sst2") == f"{free.key('sst2')} max-changed:share=0.2"
+    with pytest.raises(UnshakenError, match="needs an attack"):
+        Measure(constraints=("stop-words",))
+    with pytest.raises(UnshakenError, match="names no models"):
+        attack_of(spec, substitutions, world / "data", ("similarity:model=anywhere",))
+    # A victim that falls as soon as two words are changed, and not before.
+    rows = Examples.from_lists(["good film great plot fine end"], ["good"], label_names=("bad", "good"))
+    original = ["good", "film", "great", "plot", "fine", "end"]
+
+    def score(texts: list[str]) -> list[list[float]]:
+        changed = [sum(a != b for a, b in zip(text.split(), original, strict=True)) for text in texts]
+        return [[min(count, 2) * 0.4, 1 - min(count, 2) * 0.4] for count in changed]
+
+    victim = Victim.from_callable(score, label_names=rows.label_names)
+    attacks = [attack_of(spec, substitutions, world / "data", one.constraints) for one in (free, held)]
+    assert [attack(victim, rows)[0].outcome for attack in attacks] == ["success", "failure"]
 
 
 # ------------------------------------------------------------------------------------------------------------ the runs
