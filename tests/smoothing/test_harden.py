@@ -212,7 +212,7 @@ def test_recipes_name_real_sets(tmp_path: Path) -> None:
     from unshaken_experiments.recipe import load_recipe
 
     (tmp_path / COUNTER_FITTED_FILE).write_text('{"good": ["fine"], "fine": ["thin"]}')
-    for name in ("ours-smoothing", "ours-all-sources", "ours-unknown"):
+    for name in ("ours-smoothing", "ours-all-sources"):
         recipe = load_recipe(name)
         assert len(recipe.methods) >= 10
         settings = [
