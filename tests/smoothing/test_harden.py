@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +12,24 @@ import pytest
 
 import unshaken
 from unshaken.attacks import Genetic
+from unshaken.cli.harden import harden as harden_command
+from unshaken.defences import SWAP
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import merge
 from unshaken.examples import Example, Examples
 from unshaken.readers import load as load_reader
-from unshaken.smoothing import smoothing_of
-from unshaken.substitutions import All, Dictionary, Typos, Unmended, WordNet
-from unshaken.tasks import load_examples, save_examples
+from unshaken.smoothing import Smoothing, smoothing_of
+from unshaken.substitutions import All, Dictionary, Typos, Unmended, WordNet, parse_substitutions
+from unshaken.tasks import load_examples, load_task, save_examples
 from unshaken.tasks.leakage import trained_on
 from unshaken.tasks.load import split_seed
+from unshaken.tasks.sampling import stratified_split
 from unshaken.training import RobustTrainingArguments
 from unshaken.training.fine_tuning import Plan, fine_tune
 from unshaken.training.hardening import _rows
 
 WORDS = Dictionary(entries={"good": ["fine", "great"], "bad": ["poor", "awful"], "film": ["movie"]})
+MORE_WORDS = Dictionary(entries={"indeed": ["truly"]})
 
 
 def rows(count: int, start: int = 0) -> Examples:
@@ -57,6 +63,91 @@ def test_what_only_the_hardened_model_needs_is_looked_at_before_the_plain_one_is
     assert not (tmp_path / "out").exists()
 
 
+def test_a_set_is_not_refused_for_words_that_come_late_among_the_texts_looked_at(planned: Any) -> None:
+    late = rows(64).with_rows(
+        row.with_texts(("a zebra",)) if place == 60 else row for place, row in enumerate(rows(64))
+    )
+    words = (Dictionary(entries={"zebra": ["horse"]}),)
+    assert len(planned("base", late, rows(8, 100), substitutions=words)) == 2
+    with pytest.raises(UnshakenError, match="any word of the first 64 texts"):
+        unshaken.harden("base", rows(64), rows(8, 100), substitutions=words)
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Plan]]:
+    """What `harden` would train, the plain model and the hardened one; neither is trained."""
+
+    def call(*given: Any, **options: Any) -> list[Plan]:
+        plans: list[Plan] = []
+
+        def noted(plan: Plan) -> None:
+            plans.append(plan)
+            if len(plans) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("unshaken.training.hardening.fine_tune", noted)
+        with pytest.raises(KeyboardInterrupt):
+            unshaken.harden(*given, out=tmp_path / "out", **options)
+        return plans
+
+    return call
+
+
+def test_both_models_are_trained_alike_and_one_of_them_is_hardened(tmp_path: Path, planned: Any) -> None:
+    train, validation, arguments = rows(16), rows(4, 200), {"max_length": 32, "use_cpu": True}
+    given = {"validation": validation, "seed": 7, "arguments": arguments, "resume": True}
+    plain, hardened = planned(
+        "base", train, rows(8, 100), substitutions=(WORDS, MORE_WORDS), hops=3, variants=5, **given
+    )
+    alike = {"model": "base", "train": train, **given}
+    bare = {"method": "plain", "out": tmp_path / "out" / "plain"}
+    assert plain == Plan(**alike, **bare)  # smoothed over nothing, read by nothing, and defended by nothing
+    defence = hardened.defence
+    assert isinstance(defence, SWAP)
+    assert (defence.substitutions, defence.variants) == (All((WORDS, MORE_WORDS)), 5)
+    whole = {
+        "method": "hardened",
+        "out": tmp_path / "out" / "hardened",
+        "smoothing": Smoothing(substitutions=(WORDS, MORE_WORDS), hops=3),
+        "reader": "all",
+    }
+    assert hardened == Plan(**alike, **whole, defence=defence)
+
+
+def test_harden_takes_two_hops_and_eight_synonyms_of_wordnet_if_nothing_is_said(planned: Any) -> None:
+    """As the page and the description of the arguments have it."""
+    plain, hardened = planned("base", rows(16), rows(8, 100))
+    assert hardened.smoothing == Smoothing(substitutions=(WordNet(limit=8),), hops=2)
+    assert (hardened.defence.substitutions, hardened.defence.variants) == (WordNet(limit=8), 4)
+    for plan in (plain, hardened):
+        assert (plan.validation, plan.seed, plan.arguments, plan.resume) == (None, 0, {}, False)
+
+
+def test_the_command_chooses_what_the_function_does_if_nothing_is_said() -> None:
+    function, command = (signature(one).parameters for one in (unshaken.harden, harden_command))
+    for name, default in {"hops": 2, "attacked": 100, "seed": 0, "resume": False}.items():
+        assert (function[name].default, command[name].default) == (default, default)
+    assert parse_substitutions(command["substitutions"].default) == (WordNet(limit=8),)
+
+
+def test_rows_to_report_on_are_those_given_before_those_of_the_data(tmp_path: Path) -> None:
+    """And only rows that were held out of the data are kept in a file of their own."""
+    given = rows(8, 100)
+    for name, count in (("train", 20), ("test", 6)):
+        save_examples(tmp_path / "data" / f"{name}.jsonl", rows(count, 1000 * count), label_column="verdict")
+    task = load_task(tmp_path / "data", label_column="verdict")
+    for data, own in ((task, task.test), (rows(16), None)):
+        found = _rows(data, given, 0)
+        assert found.test is given
+        assert not found.kept
+        assert own is None or (_rows(data, None, 0).test, _rows(data, None, 0).kept) == (own, False)
+    assert len(_rows(rows(16), given, 0).train) == 16  # nothing is held out of them
+    assert _rows(task, given, 0).label_column == "verdict"
+    found = _rows(replace(task, test=None), None, 0)
+    assert (found.test, found.kept) == (task.validation, True)
+    assert set(found.test.texts).isdisjoint(found.train.texts)
+
+
 def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     model, tokenizer = bert
     model.float().save_pretrained(tmp_path / "base")
@@ -64,7 +155,7 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     arguments = {"max_steps": 2, "save_strategy": "no", "use_cpu": True, "max_length": 32, "disable_tqdm": True}
     found = unshaken.harden(
         str(tmp_path / "base"), rows(16), rows(8, 100), out=tmp_path / "out", substitutions=(WORDS,), attacked=2,
-        variants=2, arguments=arguments,
+        variants=2, seed=3, arguments=arguments,
     )  # fmt: skip
     victim = unshaken.Victim.from_pretrained(found.hardened.folder, device="cpu")
     assert victim.reader is not None
@@ -79,7 +170,12 @@ def test_hardens_and_reports(tmp_path: Path, bert: Any) -> None:
     assert not raised & {"knows-this-source", "same-substitutions"}  # the reader mends none of what it was attacked by
     runs = [run for item in found.report.evaluations for run in item.attacks]
     assert {run.attack for run in runs} == {"pwws", "genetic"}
+    chosen = [row.texts for row in rows(8, 100).sample(2)]  # of all seeds the same
+    for item in found.report.evaluations:
+        assert not item.attacks or [row.texts for row in item.predictions] == chosen
     for run in runs:
+        short = {"population": 20, "generations": 10, "seed": 3} if run.attack == "genetic" else {"scoring": "margin"}
+        assert run.settings.items() >= short.items()
         assert [one["name"] for one in run.settings["substitutions"]["sources"]] == ["dictionary", "unmended"]
         assert run.settings["substitutions"] == All((WORDS, Unmended(Typos()))).described()  # of both models
     assert "batch-dependence" not in raised
@@ -150,6 +246,7 @@ def test_seeds_share_the_rows_that_are_held_out_of_own_data(tmp_path: Path, form
     data = {"file": file, "table": table, "examples": rows(40)}[form]
     first, second = (_rows(data, None, seed) for seed in (0, 1))
     assert first.test.texts == second.test.texts
+    assert set(first.test.texts) == set(stratified_split(rows(40), 0.2)[1].texts)  # in whatever form they come
     assert set(first.train.texts) == set(second.train.texts)
     assert split_seed("SST2", 3) == 3
 
