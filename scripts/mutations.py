@@ -148,7 +148,8 @@ def changed_code(mutant: Mutant) -> CodeType:
 
 
 def module_name(file: str) -> str:
-    return ".".join(Path(file).relative_to("src").with_suffix("").parts).removesuffix(".__init__")
+    """`src` and `experiments` are where modules are imported from."""
+    return ".".join(Path(file).with_suffix("").parts[1:]).removesuffix(".__init__")
 
 
 def patch(mutant: Mutant) -> None:
