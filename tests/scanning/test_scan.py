@@ -10,15 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unshaken import Examples, Victim
+from unshaken.attacks import Greedy
 from unshaken.errors import UnshakenError
 from unshaken.reports import TrainingRecord
 from unshaken.scanning import Detector, ScanResult, families, scan
-from unshaken.scanning.formats import cells, page, sarif
+from unshaken.scanning.formats import cells, page, sarif, shown
+from unshaken.substitutions import Typos
 from unshaken.victims.http import HttpVictim
 
 BAD = ["free money now", "win free money today", "money for free", "free prizes and money"]
@@ -90,6 +93,43 @@ def test_fixed_edits_are_the_ones_of_the_docs() -> None:
         families(["masked-lm"])
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "forms"),
+    [
+        ("leetspeak", "Movie", ["M0v13", "M0vie", "Mov1e", "Movi3"]),  # all letters, then one at a time
+        ("spacing", "am", ["a m", "a-m", "a.m"]),
+        ("spacing", "I", []),
+        (
+            "invisible",
+            "fair",
+            ["f\u200ba\u200bi\u200br", "f\u00ada\u00adi\u00adr", "f\u2060a\u2060i\u2060r", "fa\u200bir"],
+        ),
+        ("combining-marks", "am", ["a\u0307m\u0307", "a\u0336m\u0336"]),
+        ("letter-swaps", "movie", ["moive", "mvoie"]),  # the middle first
+    ],
+)
+def test_the_forms_that_a_search_tries_begin_with_the_fixed_edit(name: str, word: str, forms: list[str]) -> None:
+    (family,) = families([name])
+    assert family.substitutions.candidates([word], 0) == forms
+    assert family.fixed(word) == (forms[0] if forms else word)
+
+
+def test_a_search_tries_every_typing_error_once() -> None:
+    (family,) = families(["typos"])
+    for word in ("film", "movie", "lunches"):
+        found = family.substitutions.candidates([word], 0)
+        every = Typos(kinds=("key", "drop", "repeat")).candidates([word], 0)
+        assert sorted(found) == sorted(every)
+        assert found[0] == every[len(every) // 2]  # of its middle, where it is least seen
+
+
+def test_synonyms_are_written_in_the_case_of_the_word_as_a_search_writes_them() -> None:
+    """Else a model that minds the case fails by the case and not by the word."""
+    (family,) = families(["synonyms"])
+    good, film, bad = (family.substitutions.neighbours(word)[0] for word in ("good", "film", "bad"))
+    assert family.fixed("Good FILM, bad?") == f"{good.capitalize()} {film.upper()}, {bad}?"
+
+
 # --------------------------------------------------------------------------------------------- what is counted
 
 
@@ -105,6 +145,8 @@ def test_a_protected_class_counts_misses_and_false_alarms() -> None:
     assert result.score == 0.0
     broken = found["leetspeak"].broken[0]
     assert (broken.before, broken.after, broken.answer) == (("free money now",), ("fr33 m0n3y n0w",), "not spam")
+    assert not any(item.by_search for family in result.families for item in family.broken)
+    assert {family.queries for family in result.families} == {4 + 3}  # a text each, as it is edited
     mended = by_name(scan(guard(careful_guard), EXAMPLES, protect="spam", search=0))
     for name in ("homoglyphs", "invisible", "combining-marks"):
         assert mended[name].kept_fixed == 4, name
@@ -137,6 +179,41 @@ def test_the_threshold_decides_what_is_found() -> None:
         scan(guard(naive_guard), EXAMPLES, protect="span")
     with pytest.raises(UnshakenError, match="no text of the protected class"):
         scan(guard(naive_guard), EXAMPLES[4:], protect="spam")
+
+
+@pytest.mark.parametrize(("probability", "threshold"), [(0.4, 0.3), (0.3, 0.3), (0.2, 0.3), (0.9, 0.95), (0.5, 0.5)])
+def test_a_detector_shifts_the_odds_and_its_answers_are_probabilities(probability: float, threshold: float) -> None:
+    """Caught to missed is p (1 - t) to (1 - p) t, so the class is ahead exactly from its threshold on."""
+    detector = Detector(guard(lambda texts: [[1 - probability, probability]] * len(texts)), 1, threshold)
+    (answer,) = np.exp(detector.log_probabilities([("any",)]))
+    caught, missed = probability * (1 - threshold), (1 - probability) * threshold
+    assert answer == pytest.approx([missed / (caught + missed), caught / (caught + missed)], rel=1e-5)
+    assert answer.argmax() == int(probability >= threshold)
+    assert detector.unshifted(np.log(answer)) == pytest.approx([1 - probability, probability], rel=1e-5)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0, 1.5])
+def test_a_threshold_is_a_probability(threshold: float) -> None:
+    with pytest.raises(UnshakenError, match="a probability between 0 and 1"):
+        scan(guard(naive_guard), EXAMPLES, protect="spam", threshold=threshold)
+
+
+def test_any_class_may_be_protected_by_its_number() -> None:
+    first = scan(guard(naive_guard), EXAMPLES, protect=0, families=["leetspeak"], search=0)
+    assert (first.protect, first.relevant, first.right) == ("ham", 3, 3)
+    assert (first.families[0].kept_fixed, first.families[0].alarms_before, first.families[0].alarms_after) == (3, 0, 4)
+    for number in (-1, 2):
+        with pytest.raises(UnshakenError, match=f"protect is class {number}; .* has classes 0 to 1"):
+            scan(guard(naive_guard), EXAMPLES, protect=number)
+    with pytest.raises(UnshakenError, match="by its number, 0 to 1"):
+        scan(Victim.from_callable(naive_guard), EXAMPLES.rows, protect="spam")
+
+
+def test_where_all_texts_are_of_the_protected_class_there_are_no_alarms() -> None:
+    result = scan(guard(naive_guard), EXAMPLES[:4], protect="spam", families=["leetspeak"], search=0)
+    (family,) = result.families
+    assert (family.harmless, family.alarms_before, family.alarms_after) == (0, 0, 0)
+    assert "others" not in result.sentence()
 
 
 def test_a_guard_that_catches_nothing_keeps_nothing() -> None:
@@ -193,10 +270,24 @@ def test_a_search_breaks_what_a_fixed_edit_does_not() -> None:
     (family,) = result.families
     assert (family.kept_fixed, family.searched, family.found) == (4, 3, 3)
     assert family.kept_share == 0.0
-    assert family.queries > 4
+    searched = Greedy(substitutions=families(["combining-marks"])[0].substitutions, query_budget=200)
+    rows = EXAMPLES[:4].sample(3)
+    asked = searched(Detector(guard(reads_all_but_strokes), 1), rows.with_rows(replace(row, label=1) for row in rows))
+    assert family.queries == 4 + sum(row.queries for row in asked)
     assert all(item.by_search and "\u0336" in item.after[0] for item in family.broken)
     for item in family.broken:  # each text that is shown does what it says
         assert reads_all_but_strokes([item.after[0]])[0][1] < 0.5
+
+
+def test_a_search_keeps_texts_alike_in_the_families_that_may_change_the_meaning() -> None:
+    def titles(similarity: float) -> dict[str, str]:
+        names = ["synonyms", "leetspeak"]
+        found = scan(guard(naive_guard), EXAMPLES, families=names, search=0, similarity=similarity).families
+        return {family.name: family.title for family in found}
+
+    plain = {family.name: family.title for family in families(["synonyms", "leetspeak"])}
+    assert titles(0.0) == plain
+    assert titles(0.5) == {**plain, "synonyms": f"{plain['synonyms']}; a search keeps texts 50% alike"}
 
 
 def test_survivors_without_a_word_to_change_hold() -> None:
@@ -273,6 +364,17 @@ def test_sarif(result: ScanResult, tmp_path: Path) -> None:
         assert item["level"] == "error"
         assert item["message"]["text"]
         assert item["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "mails.csv"
+
+
+def test_without_a_limit_sarif_has_warnings_alone(result: ScanResult, tmp_path: Path) -> None:
+    assert result.score == 0  # even of a family that keeps nothing
+    (run,) = json.loads(result.save(tmp_path / "scan.sarif").read_text())["runs"]
+    assert {item["level"] for item in run["results"]} == {"warning"}
+
+
+def test_a_long_text_is_cut_where_it_is_shown_and_only_then_ends_in_dots() -> None:
+    assert shown("x" * 400) == "x" * 400
+    assert shown("x" * 401) == "x" * 400 + " ..."
 
 
 def test_sarif_tells_of_broken_texts_that_are_not_listed() -> None:

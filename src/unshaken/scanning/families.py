@@ -47,7 +47,7 @@ class Family:
         """The text with every word in the family's first form."""
         words = segment(text)
         found = self.substitutions.for_text(words)
-        return words.replace({at: forms[0] for at, forms in enumerate(found) if forms}, carry_case=False)
+        return words.replace({at: forms[0] for at, forms in enumerate(found) if forms})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def shown(text: str) -> str:
     """A text with what cannot be seen written as escapes, so that a reader sees what the model saw."""
     escaped = _UNSEEN.sub(lambda letter: letter[0].encode("unicode_escape").decode(), visible(text))
-    return escaped if len(escaped) < 400 else escaped[:400] + " ..."
+    return escaped if len(escaped) <= 400 else escaped[:400] + " ..."
 
 
 def cells(family: FamilyResult) -> tuple[str, ...]:
