@@ -13,7 +13,7 @@ import pytest
 
 from unshaken import Examples, Victim
 from unshaken.errors import UnshakenError
-from unshaken.scanning import FamilyResult, ScanResult, families, scan
+from unshaken.scanning import Broken, FamilyResult, ScanResult, families, scan
 from unshaken.scanning.formats import cells, junit, page, sarif
 
 TEXTS = [f"free money {name}" for name in ("alpha", "beta", "gamma", "delta")]
@@ -139,6 +139,21 @@ def test_the_command_fails_where_no_search_is_answered(tmp_path, monkeypatch, un
     assert "Below" not in said
 
 
+@pytest.mark.parametrize(("alarms", "is_told"), [(0, False), (5, False), (6, True), (10, True)])
+def test_what_a_guard_stops_besides_is_told_where_it_is_most_of_the_rest(alarms: int, is_told: bool) -> None:
+    result = made()
+    guarded = replace(result.families[0], harmless=10, alarms_before=alarms)
+    told = replace(result, protect="spam", families=(guarded,)).sentence()
+    assert (f"and so are {alarms} of 10 others" in told) == is_told
+
+
+def test_a_sample_is_told_where_not_all_survivors_were_searched() -> None:
+    assert made(kept_fixed=2, searched=1).sampling().startswith("Searches were tried on at most 1 ")
+    assert made(kept_fixed=5, searched=2, errors=2).sampling().startswith("Searches were tried on at most 4 ")
+    for counts in ({"kept_fixed": 1, "searched": 1}, {"kept_fixed": 5, "searched": 3, "errors": 2}, {"kept_fixed": 5}):
+        assert made(**counts).sampling() == ""
+
+
 # -------------------------------------------------------------------------------------------------------- rounding
 
 
@@ -204,6 +219,25 @@ def test_sarif_names_the_file_as_it_was_given(tmp_path, monkeypatch, unshaken, w
     whole = replace(result, file=str(tmp_path / "plain.csv"))
     (found,) = sarif(whole, 0)["runs"][0]["results"]
     assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == (tmp_path / "plain.csv").as_uri()
+
+
+def test_machines_read_shares_in_percent_and_the_first_five_texts() -> None:
+    family = replace(
+        made(total=1000, kept_fixed=796).families[0],
+        broken=tuple(
+            Broken(id=str(n), before=(f"<{n}>",), after=("x",), answer="ham", confidence=0.9, by_search=False)
+            for n in range(8)
+        ),
+    )
+    result = replace(made(), families=(family,))
+    (rule,) = sarif(result, 80)["runs"][0]["tool"]["driver"]["rules"]
+    assert rule["properties"]["kept"] == 79.6
+    (failure,) = ElementTree.fromstring(junit(result, 80)).iter("failure")
+    assert str(failure.text).splitlines() == [line for n in range(5) for line in (f"<{n}>", "  -> x")]
+
+
+def test_of_no_right_answer_nothing_survives() -> None:
+    assert (made(total=0, kept_fixed=0).families[0].fixed_share, made(total=0, kept_fixed=0).score) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("protect", [None, "spam"])
