@@ -39,6 +39,7 @@ RATES = (1e-5, 1e-4, 1e-3)
 CHOOSING = RECIPE.replace("learning_rate = 1e-3\n", "").replace(
     "seeds = [0, 1]", "seeds = [0, 1, 2]\nchoose = { learning_rate = [1e-5, 1e-4, 1e-3] }"
 )
+PLAIN_WITHOUT_DECAY = '{ name = "plain", family = "plain", settings = { weight_decay = 0.0 } }'
 # The middle rate has the lowest mean. It is the lowest at no seed, and the last one has the lowest of all.
 LOSSES = {1e-5: (0.2, 0.2, 0.9), 1e-4: (0.3, 0.3, 0.3), 1e-3: (0.9, 0.9, 0.1)}
 CLEAN = {1e-5: "111110", 1e-4: "100000", 1e-3: "111111"}  # what is reported is worst where the choice falls
@@ -108,6 +109,19 @@ def test_the_lowest_mean_loss_on_held_out_rows_decides_whatever_is_reported() ->
 def test_accuracy_under_attack_decides_by_the_highest_mean() -> None:
     recipe = recipe_of(CHOOSING.replace("epochs = 2", 'epochs = 2\nselect_by = "pwws"'))
     assert shown(recipe, ran(recipe, by="accuracy_under_attack")).chosen == {"learning_rate": 1e-3}
+
+
+def test_one_seed_and_two_values_are_enough_and_what_all_candidates_share_is_not_told_as_chosen() -> None:
+    two = CHOOSING.replace("[1e-5, 1e-4, 1e-3]", "[1e-4, 1e-3], weight_decay = [0.0, 0.1]")
+    recipe = recipe_of(two.replace('{ name = "plain", family = "plain" }', PLAIN_WITHOUT_DECAY))
+    outcomes = ran(recipe, seeds=(2,))
+    assert len(outcomes) == 2
+    cell = shown(recipe, outcomes, seeds=(2,))
+    assert (cell.chosen, cell.seeds) == ({"learning_rate": 1e-3}, (2,))
+    outcomes.popitem()
+    assert shown(recipe, outcomes, seeds=(2,)).why == (
+        "learning_rate cannot be chosen: 1 of 2 trainings have a held-out score"
+    )
 
 
 def test_the_first_of_equals_is_chosen() -> None:
