@@ -21,7 +21,8 @@ from unshaken.solvers import SOLVERS, Anderson, Broyden, FixedPoint, GradientDes
 from unshaken.substitutions import Dictionary
 from unshaken_experiments.cost import cost_factors
 from unshaken_experiments.flops import count_gflops, count_parameters, counted_flops
-from unshaken_experiments.runs import make_settings
+from unshaken_experiments.runs import Run, make_settings
+from unshaken_experiments.schedule import Job, expected_cost, merge
 
 LAYERS, HIDDEN, INNER, TOKENS = 4, 128, 512, 128
 FEW = 8  # tokens with which attention weighs little: its products cost twice an evaluation
@@ -186,6 +187,23 @@ def test_second_derivatives_are_counted_by_hand() -> None:
 def test_training_factors_agree_where_attention_weighs_more() -> None:
     expected = step(connect(bert(), Connection()), 2 * TOKENS) / step(bert(), 2 * TOKENS)
     assert connection_cost(Connection(), {"encoder": LAYERS})[0] == pytest.approx(expected, rel=0.13)
+
+
+def test_a_plan_expects_rows_times_epochs_times_tokens_times_passes_and_has_the_longest_of_a_seed_first() -> None:
+    def run(seed: int = 0, **settings: Any) -> Run:
+        return Run(encoder="e", seed=seed, settings=make_settings("a test", {"task": "sst2", **settings}))
+
+    small: dict[str, Any] = {"rows": 100, "epochs": 2.0, "max_length": 16}
+    plain = 100 * 2 * 16
+    assert expected_cost(run(**small)) == plain
+    assert expected_cost(run(**small, defence="swap:variants=2")) == pytest.approx(plain * (4 + 2 + 2) / 3)
+    solved = run(**small, connection="im-bert", solver="fixed-point:steps=7")
+    assert expected_cost(solved) == plain * (1 + 7)
+    assert expected_cost(run(**small, connection="ex-bert")) == plain  # there is nothing to solve
+    whole = run(epochs=2.0, max_length=16)
+    assert expected_cost(whole) == 50_000 * 2 * 16  # of a task of unknown size
+    ordered = [whole, solved, run(**small), run(1, **small, connection="im-bert"), run(1, **small)]
+    assert [job.run for job in merge(Job(run=one, measures=()) for one in ordered[::-1])] == ordered
 
 
 def test_parameters_are_counted_and_a_connection_adds_none_but_learned_steps() -> None:
