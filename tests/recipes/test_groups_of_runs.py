@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from unshaken_experiments import (
 from unshaken_experiments.runs import OUT_OF_MEMORY
 from unshaken_experiments.table import Cell
 
+PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GROUPS = """
 [[group]]
@@ -347,6 +349,60 @@ def test_a_task_that_is_not_ready_is_waited_for_while_others_run(
     for outcome in schedule.side_by_side([(job, workspace) for job in jobs], 2, is_ready=is_ready):
         done.append(outcome.run)
     assert done[-1] == jobs[0].run
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_several_workers_run_side_by_side_and_one_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    jobs = plan([parse_recipe("small", RECIPE, "small.toml")], "encoder")
+    workspace = Workspace(encoders={}, data=None, out=tmp_path)
+    asked: list[int] = []
+
+    def beside(tasks: Sequence[tuple[Job, Workspace]], count: int) -> list[Outcome]:
+        asked.append(count)
+        return [Outcome(run=job.run) for job, _ in tasks]
+
+    monkeypatch.setattr(schedule, "side_by_side", beside)
+    monkeypatch.setattr(schedule, "execute", lambda run, measures, place: Outcome(run=run))
+    told: list[tuple[int, int, Run]] = []
+    found = schedule.execute_all(
+        jobs, workspace, workers=workers, report=lambda done, total, run, outcome: told.append((done, total, run))
+    )
+    assert asked == ([] if workers == 1 else [workers])
+    assert [outcome.run for outcome in found] == [job.run for job in jobs]
+    assert told == [(number, len(jobs), job.run) for number, job in enumerate(jobs, start=1)]
+
+
+def test_the_service_that_shares_a_gpu_is_begun_once_and_ended_whatever_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.delenv(PIPES, raising=False)
+    monkeypatch.setattr(schedule.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(
+        schedule.subprocess,
+        "run",
+        lambda words, **how: calls.append((*words[1:], how.get("input"), PIPES in os.environ)),
+    )
+
+    @schedule._sharing_the_gpu()
+    def stopped() -> None:
+        assert calls == [("-d", None, True)]
+        assert all(Path(os.environ[name]).is_dir() for name in (PIPES, "CUDA_MPS_LOG_DIRECTORY"))
+        with schedule._sharing_the_gpu():  # it runs already, whoever began it
+            assert len(calls) == 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert calls[1:] == [("quit\n", True)]
+    assert PIPES not in os.environ
+    assert "CUDA_MPS_LOG_DIRECTORY" not in os.environ
+    monkeypatch.setattr(schedule.shutil, "which", lambda name: None)
+    with schedule._sharing_the_gpu():
+        assert PIPES not in os.environ
+    assert len(calls) == 2
 
 
 def test_a_run_of_another_group_does_not_displace_what_a_group_asked(results: Any, tmp_path: Path) -> None:
