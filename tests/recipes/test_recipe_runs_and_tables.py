@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from victims import bag_victim
 
 from unshaken.attacks import PWWS, AttackResult, AttackResults, Unflagged
+from unshaken.attacks.constraints import MaxChanged, SentenceSimilarity
 from unshaken.certificates import ALL_WORDS, Deletion, Safer
 from unshaken.cli import app
 from unshaken.detection import Agreement, Guarded, threshold_for
@@ -27,7 +28,7 @@ from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.readers import KnownWords, Leet, Readers
 from unshaken.readers import load as load_reader
-from unshaken.substitutions import Typos, segment
+from unshaken.substitutions import All, MaskedLM, Typos, Unseen, segment
 from unshaken.tasks import load_task, trained_on
 from unshaken.victims import Victim, Vote
 from unshaken.victims.calibrated import calibrated
@@ -187,6 +188,52 @@ def test_a_recipe_reads_no_file(world: Path) -> None:
         substitutions_of(f"dictionary:path={world / 'data' / 'counterfitted_neighbors.json'}", world / "data")
     with pytest.raises(UnshakenError, match="counterfitted_neighbors"):
         substitutions_of("counter-fitted", world)
+
+
+def test_two_sets_are_joined_in_the_order_in_which_they_are_named(world: Path) -> None:
+    names = ("typos", "counter-fitted")
+    one, other = (substitutions_of(name, world / "data") for name in names)
+    assert substitutions_of(",".join(names), world / "data") == All((one, other))
+
+
+def test_guesses_that_nothing_was_told_of_are_those_of_the_model_in_the_data_folder(
+    world: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(world / "data" / "counterfitted_neighbors.json", data)
+    with pytest.raises(UnshakenError, match="the folder masked-lm of the data folder, and there is none"):
+        substitutions_of("unseen-guesses", data)
+    (data / "masked-lm").mkdir()  # without a model in it
+    with pytest.raises(UnshakenError, match="and there is none"):
+        substitutions_of("unseen-guesses", data)
+    (data / "masked-lm" / "config.json").write_text("{}")
+    known = tuple(substitutions_of(name, data) for name in ("counter-fitted", "wordnet"))
+    guesses = MaskedLM(model=str(data / "masked-lm"))
+    assert substitutions_of("unseen-guesses", data) == Unseen(guesses, known)
+
+
+def test_an_attack_is_held_to_the_constraints_of_its_measure_besides_its_own(world: Path) -> None:
+    own = attack_of("pwws", "counter-fitted", world / "data")
+    constraints = ("similarity:threshold=0.7", "max-changed:share=0.2")
+    held = attack_of("pwws", "counter-fitted", world / "data", constraints)
+    assert held == dataclasses.replace(
+        own, constraints=(*own.constraints, SentenceSimilarity(threshold=0.7), MaxChanged(share=0.2))
+    )
+    with pytest.raises(UnshakenError, match="a recipe names no models; the embedded MiniLM reads"):
+        attack_of("pwws", "counter-fitted", world / "data", ("similarity:model=somewhere",))
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(4, (4, 2)), (8, (8, 2)), (16, (16, 4)), (40, (40, 10)), (None, (58, 14))])
+def test_rows_are_limited_as_eight_to_two(world: Path, limit: int | None, kept: tuple[int, int]) -> None:
+    """72 rows in all: of a limit of so many as there are to train on, nothing is drawn."""
+    whole = training_rows(make_settings("here", {"task": "sst2"}), 0, world / "data")
+    found = training_rows(make_settings("here", {"task": "sst2", "rows": limit}), 0, world / "data")
+    assert tuple(map(len, filter(None, found))) == kept
+    for part, every in zip(found, whole, strict=True):
+        assert part is not None
+        assert every is not None
+        assert set(part.texts) <= set(every.texts)
 
 
 @pytest.fixture
