@@ -14,3 +14,9 @@ _ENDINGS = {
 CONTRACTIONS = {
     stem + ending.replace("'", ""): stem + ending for ending, stems in _ENDINGS.items() for stem in stems.split()
 }
+# Rarer ones, which no list of function words has: with their apostrophe they are no errors either ("who're" into
+# "whore").
+_STEMS = "this that these those there here it what where when why who how"
+RARER = frozenset(
+    [stem + ending for stem in _STEMS.split() for ending in ("'d", "'ve", "'ll", "'re")] + ["daren't", "mayn't"]
+)

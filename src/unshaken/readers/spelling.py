@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from unshaken.errors import UnshakenError
 from unshaken.readers.base import Reader
-from unshaken.readers.contractions import CONTRACTIONS
+from unshaken.readers.contractions import CONTRACTIONS, RARER
 from unshaken.readers.known import KnownWords
 from unshaken.substitutions.typos import kind_of_error
 from unshaken.substitutions.words import match_case
@@ -33,7 +33,8 @@ class Spelling(Reader):
     looked up, so there is no index to build or to keep; symmetric-delete indices (SymSpell) need 100 bytes and more for
     each deletion of each word.
 
-    A contraction without its apostrophe gets it back ("dont"), unless it is a known word as well ("cant").
+    A contraction without its apostrophe gets it back ("dont"), unless it is a known word as well ("cant"). One with it
+    stays, however the apostrophe is written.
 
     An attacker looks for errors that make another known word ("most" to "mist"). With `doubt` such a word is read as
     the far more frequent one, wherever it stands; a text that does mean mist is then misread.
@@ -81,6 +82,8 @@ class Spelling(Reader):
             return written
         if word not in self.known and word in CONTRACTIONS:
             return match_case(written, CONTRACTIONS[word])
+        if word not in self.known and ((plain := word.replace("’", "'")) in RARER or plain in self.known):
+            return written
         if word not in self.known and _HYPHEN.search(word):
             return "".join(part if _HYPHEN.match(part) else self._mended(part) for part in _HYPHEN.split(written))
         if word not in self.known and (own := _POSSESSIVE.search(written)):  # "film's" is no "films"
