@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections import defaultdict
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ import unshaken.leaderboard
 from unshaken import Connection, connect
 from unshaken.attacks import PWWS, Beam, Exhaustive, Genetic, HullAttack, Transfer, Victim
 from unshaken.cli import app
+from unshaken.cli.leaderboard import verify as verify_command
 from unshaken.defences import ASCC, PTWD, RIFT, SWAP, FreeLB, PlainTeacher, Standard, training_cost
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import Report, evaluate
@@ -662,6 +664,12 @@ def test_other_examples_or_sets_are_other_rankings(tmp_path: Path) -> None:
 
 def test_an_honest_entry_stands(entry: Entry, victims: list[Victim], examples: Examples) -> None:
     assert verify(entry, victims, examples, WORD_LIST, count=len(TEXTS)).refused == ()
+
+
+def test_the_command_verifies_as_many_examples_as_the_function_and_by_the_same_seed() -> None:
+    function, command = (signature(one).parameters for one in (verify, verify_command))
+    for name, default in {"count": 50, "seed": 0}.items():
+        assert (function[name].default, command[name].default) == (default, default)
 
 
 def test_the_seed_of_who_verifies_chooses_the_examples(

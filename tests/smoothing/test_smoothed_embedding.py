@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import pickle
 from typing import Any
 
@@ -37,6 +38,16 @@ def literal(graph: WordGraph, theta: torch.Tensor, hops: int) -> torch.Tensor:
     for _ in range(hops):
         theta = P @ theta
     return theta
+
+
+def test_what_checkpoints_are_compared_by_stays_what_earlier_ones_have() -> None:
+    """Sixty digits of a SHA-256 of hops and words, each after its length; another would refuse whole checkpoints."""
+    graph = WordGraph.build([Dictionary(entries={"good": ["fine"]})])
+    for hops in (1, 2):
+        parts = [part.encode() for part in (str(hops), "good", "fine")]
+        digest = hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()
+        assert graph.words == ("good", "fine")
+        assert graph.spelt(hops).tolist() == [int(digest[at : at + 15], 16) for at in (0, 15, 30, 45)]
 
 
 def test_the_graph_holds_the_sets_edges_both_ways_and_loops() -> None:
