@@ -6,6 +6,7 @@ import contextlib
 import copy
 import hashlib
 import pickle
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -38,6 +39,13 @@ def literal(graph: WordGraph, theta: torch.Tensor, hops: int) -> torch.Tensor:
     for _ in range(hops):
         theta = P @ theta
     return theta
+
+
+def test_one_hop_over_sixty_thousand_words_is_meant_wherever_nothing_is_said() -> None:
+    made = Smoothing(substitutions=WordNet())
+    assert (made.hops, made.most_words) == (1, 60_000)
+    assert parse("wordnet") == made
+    assert signature(WordGraph.build).parameters["most_words"].default == made.most_words
 
 
 def test_what_checkpoints_are_compared_by_stays_what_earlier_ones_have() -> None:
