@@ -584,6 +584,9 @@ def test_misread_words_are_those_an_attacker_reaches_through_the_reader() -> Non
     both = All((Dictionary(entries={"from": [f"x{digit}" for digit in range(8)]}), Typos()), limit=first + 1)
     assert Misread(both, reader).neighbours("from") == ["form"]  # an attacker has so many of each source
     assert Misread(replace(both, limit=None), reader, limit=first + 1).neighbours("from") == ["form"]
+    ordered = Dictionary(entries={"from": ["farm", "form"]})
+    for own, limit, reached in ((1, 8, 1), (None, 1, 1), (8, 1, 1), (1, None, 1), (None, None, 2), (8, 8, 2)):
+        assert Misread(All((ordered,), limit=own), reader, limit=limit).neighbours("from") == ["farm", "form"][:reached]
     with pytest.raises(UnshakenError, match="add spelling"):
         Misread(Typos(), parse("unicode", known))
 
