@@ -307,6 +307,34 @@ def test_a_possessive_is_not_a_plural() -> None:
     assert read("the MOIVE'S end, İİ's") == "the MOVIE'S end, İİ's"  # a letter that is two in lower case
 
 
+@pytest.mark.parametrize(
+    ("written", "one", "other"),
+    [
+        ("qvwx", "qvzwx", "qwvx"),
+        ("qvvxy", "qvxy", "qvzvxy"),
+        ("qvvwx", "qvwx", "qvwvx"),
+    ],  # drop, swap and repeat, by pairs
+)
+def test_of_two_errors_as_usual_as_each_other_the_more_frequent_word_was_meant(
+    written: str, one: str, other: str
+) -> None:
+    assert {kind_of_error(written, one), kind_of_error(written, other)} < {"drop", "swap", "repeat"}
+    for meant, rarer in ((one, other), (other, one)):
+        assert Spelling(known=KnownWords({meant: 11, rarer: 10}))(written) == meant
+    assert Spelling(known=KnownWords({one: 10, other: 10}))(written) == min(one, other)
+
+
+def test_what_was_read_before_is_no_part_of_a_reader() -> None:
+    """Neither of its file and its fingerprint, nor of whether two are equal."""
+    known = KnownWords.of(["a good film"])
+    fresh, used = parse("all", known), parse("all", known)
+    told, fingerprint = used.to_dict(), used.fingerprint
+    assert used("a g0od flim") == "a good film"
+    assert used.apart([("a",), (" flim", " film")]) == [("a",), (" film", " film")]
+    assert (used.to_dict(), used.fingerprint, repr(used)) == (told, fingerprint, repr(fresh))
+    assert used == fresh
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_errors_are_told_apart_as_they_are_made(kind: str) -> None:
     for word in ("movie", "wonderful", "need", "Need".lower(), "abab"):
