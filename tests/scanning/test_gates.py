@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from unshaken import Examples, Victim
+from unshaken.cli.scan import scan as scan_command
 from unshaken.errors import UnshakenError
 from unshaken.scanning import Broken, FamilyResult, ScanResult, families, scan
 from unshaken.scanning.formats import cells, junit, page, sarif
@@ -113,6 +115,7 @@ def test_known_families_are_told_beside_one_without_answers() -> None:
 
 def test_a_scan_of_an_earlier_release_has_no_errors(tmp_path: Path) -> None:
     value = made(searched=20, found=5).to_json()
+    assert value["schema_version"] == 1  # theirs
     del value["seed"], value["file"], value["families"][0]["errors"], value["families"][0]["error"]
     (tmp_path / "scan.json").write_text(json.dumps(value))
     found = ScanResult.load(tmp_path / "scan.json")
@@ -234,6 +237,13 @@ def test_machines_read_shares_in_percent_and_the_first_five_texts() -> None:
     assert rule["properties"]["kept"] == 79.6
     (failure,) = ElementTree.fromstring(junit(result, 80)).iter("failure")
     assert str(failure.text).splitlines() == [line for n in range(5) for line in (f"<{n}>", "  -> x")]
+
+
+def test_twenty_searches_of_two_hundred_questions_are_what_function_and_command_try() -> None:
+    function, command = (signature(one).parameters for one in (scan, scan_command))
+    defaults = {name: function[name].default for name in ("search", "query_budget", "similarity", "seed")}
+    assert defaults == {"search": 20, "query_budget": 200, "similarity": 0.0, "seed": 0}
+    assert (command["search"].default, command["seed"].default) == (20, 0)
 
 
 def test_of_no_right_answer_nothing_survives() -> None:
