@@ -20,7 +20,7 @@ from unshaken.examples import Example, Examples
 from unshaken.readers import load as load_reader
 from unshaken.smoothing import Smoothing, smoothing_of
 from unshaken.substitutions import All, Dictionary, Typos, Unmended, WordNet, parse_substitutions
-from unshaken.tasks import load_examples, load_task, save_examples
+from unshaken.tasks import Standard, load_examples, load_task, save_examples
 from unshaken.tasks.leakage import trained_on
 from unshaken.tasks.load import split_seed
 from unshaken.tasks.sampling import stratified_split
@@ -249,6 +249,28 @@ def test_seeds_share_the_rows_that_are_held_out_of_own_data(tmp_path: Path, form
     assert set(first.test.texts) == set(stratified_split(rows(40), 0.2)[1].texts)  # in whatever form they come
     assert set(first.train.texts) == set(second.train.texts)
     assert split_seed("SST2", 3) == 3
+
+
+def test_rows_are_held_out_only_if_nothing_else_is_reported_on(tmp_path: Path) -> None:
+    """A fifth of a file's rows was held out all the same, to select an epoch that nothing selects."""
+    file = save_examples(tmp_path / "alone" / "train.jsonl", rows(40))
+    assert len(_rows(file, rows(8, 100), 0).train) == 40
+    assert (len(_rows(file, None, 0).train), len(_rows(file, None, 0).test)) == (32, 8)
+    folder = save_examples(tmp_path / "data" / "train.jsonl", rows(40)).parent
+    save_examples(folder / "test.jsonl", rows(8, 100))
+    found = _rows(folder, None, 0)
+    assert (len(found.train), len(found.test), found.kept) == (40, 8, False)
+    # A task whose test labels nobody has is reported on by its development set.
+    glue = tmp_path / "glue" / "SST-2"
+    glue.mkdir(parents=True)
+    for name, count in (("train", 20), ("dev", 10)):
+        lines = "".join(f"film {name} {number}\t{number % 2}\n" for number in range(count))
+        (glue / f"{name}.tsv").write_text("sentence\tlabel\n" + lines)
+    sizes = {
+        selects: {name: len(split) for name, split in load_task("sst2", data=tmp_path, protocol=chosen).splits.items()}
+        for selects, chosen in ((True, Standard()), (False, Standard(selects=False)))
+    }
+    assert sizes == {True: {"train": 16, "validation": 4, "test": 10}, False: {"train": 20, "test": 10}}
 
 
 def test_two_seeds_are_measured_on_the_same_rows(tmp_path: Path, bert: Any) -> None:

@@ -46,7 +46,7 @@ def harden(
     options.require_files(file)
     from unshaken.files import ATTACKS, locked
     from unshaken.substitutions import parse_substitutions
-    from unshaken.tasks import load_task
+    from unshaken.tasks import Standard, load_task
     from unshaken.tasks.load import split_seed
 
     for folder in (out, out / ATTACKS):
@@ -54,7 +54,14 @@ def harden(
     options.require_no_checkpoints(out, "*/checkpoints", resume=resume)
     sets = parse_substitutions(substitutions)
     split = split_seed(file, seed)
-    loaded = load_task(file, data=data, seed=split, text_columns=text_column or None, label_column=label_column)
+    loaded = load_task(
+        file,
+        data=data,
+        protocol=Standard(selects=False),
+        seed=split,
+        text_columns=text_column or None,
+        label_column=label_column,
+    )
     loaded.require("train").require_classes()
     if limit is not None:
         loaded = loaded.with_split("train", loaded.require("train").sample(limit, seed))

@@ -169,13 +169,19 @@ class Standard:
     validation is held out of train, 8:2; so is validation where none is published (IMDB) or given.
 
     Paper: IM-BERT, section 4.1, splits 8:2 and keeps the checkpoint with the lowest validation loss.
+
+    Args:
+        held_out: Share of train that becomes validation.
+        selects: Whether a model is selected at all; if not, validation is held out only where nothing else can be
+            reported on, and train keeps its rows.
     """
 
     held_out: float = 0.2
+    selects: bool = True
 
     def apply(self, data: TaskData, *, seed: int, folder: Path | None) -> TaskData:
         data = _reportable(replace(data, protocol="standard", seed=seed))
-        if data.train is None or data.validation is not None:
+        if data.train is None or data.validation is not None or (data.test is not None and not self.selects):
             return data
         train, validation = stratified_split(data.train, self.held_out, seed)
         data = replace(data, train=train, validation=_held_out(validation))

@@ -18,7 +18,7 @@ from unshaken.files import ATTACKS, earlier_run
 from unshaken.smoothing import Smoothing
 from unshaken.substitutions import All, Substitutions, Typos, Unmended, WordNet, segment
 from unshaken.substitutions.reach import TouchedWords
-from unshaken.tasks import TaskData, load_task, save_examples
+from unshaken.tasks import Official, Standard, TaskData, load_task, save_examples
 from unshaken.tasks.load import HELD_OUT_FILE, split_seed
 from unshaken.tasks.sampling import stratified_split
 from unshaken.training.arguments import RobustTrainingArguments
@@ -174,7 +174,9 @@ def _rows(data: Any, test: Examples | None, seed: int) -> _Rows:
     if isinstance(data, Examples):
         train, kept = (data, test) if test is not None else stratified_split(data, HELD_OUT, seed=0)
         return _Rows(train, kept, kept=test is None)
-    loaded = data if isinstance(data, TaskData) else load_task(data, seed=split_seed(data, seed))
+    # No epoch is selected, so rows that nothing is reported on would be lost to training.
+    protocol = Official() if test is not None else Standard(selects=False)
+    loaded = data if isinstance(data, TaskData) else load_task(data, protocol=protocol, seed=split_seed(data, seed))
     given = test if test is not None else loaded.test
     reported = given if given is not None else loaded.require("validation")
     return _Rows(loaded.require("train"), reported, kept=given is None, label_column=loaded.task.label_column)
