@@ -52,6 +52,19 @@ def test_an_unknown_engine_is_said(files: dict[str, Path], tmp_path: Path) -> No
     assert "did you mean 'ray'" in str(done.exception)
 
 
+def test_an_order_of_classes_that_was_guessed_is_said(files: dict[str, Path], tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in files["reviews"].read_text().splitlines()]
+    named = tmp_path / "named.jsonl"
+    named.write_text("".join(json.dumps({**row, "label": ("ham", "spam")[row["label"]]}) + "\n" for row in rows))
+    by_name = call({**files, "reviews": named}, tmp_path / "names", "--attack", "pwws")
+    said = "does not name its classes, so those of named/test are taken in the order ham 0, spam 1"
+    assert by_name.exception is None
+    assert said in by_name.stderr
+    by_number = call(files, tmp_path / "numbers", "--attack", "pwws")
+    assert by_number.exception is None
+    assert "does not name its classes" not in by_number.stderr
+
+
 def test_a_killed_run_is_refused_before_a_model_is_loaded(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

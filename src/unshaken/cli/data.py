@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unshaken.examples import Examples
     from unshaken.victims.base import Victim
 
+SHOWN = 10  # classes that a note lists
 SOON_READ = 2**26  # bytes: to read a larger file twice takes longer than the model
 
 
@@ -48,6 +49,7 @@ def load_sets(
             columns = _columns(victim.folder, name, text_columns, label_column, texts_only)
             how: dict[str, Any] = {"label_names": victim.label_names or None, "unlabelled": unlabelled, **columns}
             rows = load_examples(name, count=count, seed=seed, **how)
+            _tell_order(victim, rows)
         else:
             task = known_task(name)
             takes_data = task is not None and task.package is None  # the others bring or name their own files
@@ -58,6 +60,23 @@ def load_sets(
     if not sets:
         raise UnshakenError(f"no task in {tasks!r}; name one, such as sst2, or a file")
     return sets
+
+
+def _tell_order(victim: Victim, rows: Examples) -> None:
+    """Which number a class got by its name where the victim names none: in another order, right counts as wrong."""
+    from unshaken.display import note
+    from unshaken.processes import Shard
+    from unshaken.tasks.rows import UNLABELLED
+
+    if victim.label_names or all(map(str.isdecimal, rows.label_names)) or set(rows.labels) == {UNLABELLED}:
+        return
+    if Shard.from_environment().leads:
+        numbered = ", ".join(f"{name} {number}" for number, name in enumerate(rows.label_names[:SHOWN]))
+        more = ", ..." if len(rows.label_names) > SHOWN else ""
+        note(
+            f"{victim.name} does not name its classes, so those of {rows.name} are taken in the order {numbered}{more}"
+            "; if the model counts otherwise, write their numbers into the file, from 0"
+        )
 
 
 def _file_stem(name: str) -> str:
