@@ -127,6 +127,18 @@ def test_training_keeps_the_checkpoint_of_lowest_loss_if_nobody_says_otherwise(t
     assert found.dataloader_pin_memory is torch.accelerator.is_available()  # without one there is nothing to pin for
 
 
+@pytest.mark.parametrize(
+    ("metric", "greater"), [("accuracy", True), ("eval_accuracy_under_attack", True), ("eval_loss", False)]
+)
+def test_the_best_checkpoint_is_the_best_one_by_whatever_metric(tmp_path, metric, greater):
+    found = RobustTrainingArguments(str(tmp_path), use_cpu=True, metric_for_best_model=metric)
+    assert found.greater_is_better is greater
+    given = RobustTrainingArguments(
+        str(tmp_path), use_cpu=True, metric_for_best_model=metric, greater_is_better=not greater
+    )
+    assert given.greater_is_better is not greater
+
+
 class Learned(Defence):
     """Has a parameter of its own."""
 

@@ -41,7 +41,8 @@ class RobustTrainingArguments(TrainingArguments):
     save_strategy: str = field(default="epoch", metadata={"help": "When to save: no, steps, epoch or best."})
     load_best_model_at_end: bool = field(default=True, metadata={"help": "End with the best checkpoint."})
     metric_for_best_model: str | None = field(default="eval_loss", metadata={"help": "What 'best' means."})
-    greater_is_better: bool | None = field(default=False, metadata={"help": "Whether a larger metric is better."})
+    # None: larger is better unless the metric ends in "loss". False would keep the worst checkpoint by accuracy.
+    greater_is_better: bool | None = field(default=None, metadata={"help": "Whether a larger metric is better."})
     save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints kept; the best one always is."})
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps, or a share of all steps below 1."})
 
