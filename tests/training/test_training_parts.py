@@ -65,6 +65,16 @@ def test_the_lowest_loss_is_best_if_nobody_says_otherwise_and_without_evaluation
     assert model.weight.item() == 1
 
 
+def test_the_highest_accuracy_is_best_if_nobody_says_otherwise():
+    model = nn.Linear(1, 1)
+    keep = KeepBest("eval_accuracy")
+    for number, value in enumerate(VALUES):
+        nn.init.constant_(model.weight, number)
+        keep.on_log(None, None, None, model=model, logs={"eval_accuracy": value})
+    keep.on_train_end(None, None, None, model=model)
+    assert model.weight.item() == 0
+
+
 def test_a_batch_is_padded_to_its_longest_row_and_cut_at_the_limit(tokenizer):
     rows = [Example(id=str(i), texts=("good " * count,), label=i) for i, count in enumerate((2, 40, 200))]
     batch = TextCollator(tokenizer)(rows)

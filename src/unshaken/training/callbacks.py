@@ -85,13 +85,15 @@ class KeepBest(TrainerCallback):
 
     Args:
         metric: Key of the log.
-        greater_is_better: Whether a larger value is better.
+        greater_is_better: Whether a larger value is better; if None, unless the metric ends in "loss".
 
     Example:
         >>> trainer = RobustTrainer(model, arguments, callbacks=[KeepBest("eval_loss")], ...)
     """
 
-    def __init__(self, metric: str = "eval_loss", *, greater_is_better: bool = False) -> None:
+    def __init__(self, metric: str = "eval_loss", *, greater_is_better: bool | None = None) -> None:
+        if greater_is_better is None:  # as the stock Trainer takes it
+            greater_is_better = not metric.endswith("loss")
         self.metric, self.sign = metric, 1.0 if greater_is_better else -1.0
         self.best = -math.inf
         self.weights: dict[str, Tensor] = {}
