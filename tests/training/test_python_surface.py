@@ -46,6 +46,30 @@ def test_the_trainer_leaves_a_record_and_what_it_saw(trained, table):
     assert checks["same-substitutions"].verdict == "raised"
 
 
+def test_a_model_without_class_names_takes_those_it_was_trained_on(tmp_path, table):
+    """Else a table of words is numbered in sorted order, and right answers count as wrong."""
+    tokenizer = make_tokenizer(tmp_path)
+    arguments = {"max_steps": 1, "eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
+    rows = Examples.from_lists(list(table["text"]), list(table["label"]), label_names=("spam", "ham"))
+    trainer = RobustTrainer(
+        tiny_bert(tokenizer).float(),
+        RobustTrainingArguments(str(tmp_path / "run"), use_cpu=True, learning_rate=0.0, **arguments),
+        processing_class=tokenizer,
+        train_dataset=rows,
+    )
+    trainer.save_model(str(tmp_path / "model"))
+    victim = Victim.from_pretrained(tmp_path / "model")
+    assert victim.label_names == ("spam", "ham")
+    words = table.assign(label=[("spam", "ham")[label] for label in table["label"]])
+    answers = victim.log_probabilities(rows.texts).argmax(-1)
+    (evaluation,) = evaluate(victim, words).evaluations
+    assert evaluation.clean.value == (answers == table["label"]).mean() > 0.5
+    named = tiny_bert(tokenizer).float()
+    named.config.id2label = {0: "no", 1: "yes"}
+    RobustTrainer(named, trainer.args, processing_class=tokenizer, train_dataset=rows)
+    assert named.config.id2label == {0: "no", 1: "yes"}
+
+
 def test_names_that_are_wrong_have_the_nearest(trained, table):
     with pytest.raises(UnshakenError, match="did you mean 'pwws'"):
         evaluate(trained, table, "pwsw")

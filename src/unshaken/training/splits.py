@@ -25,6 +25,14 @@ def read_splits(train: Any, evaluation: Any, config: Any, tokenizer: Any, reader
     return train, read_evaluation(evaluation, train, config, tokenizer, reader)
 
 
+def name_classes(config: Any, train: Any) -> None:
+    """Give the classes of the training rows to a model that names none, or a file would number them by itself later."""
+    names = train.label_names if isinstance(train, Examples) else ()
+    if names and len(names) == int(config.num_labels) and not label_names(config):
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: number for number, name in enumerate(names)}
+
+
 def read_evaluation(evaluation: Any, train: Any, config: Any, tokenizer: Any, reader: Readers | None) -> Any:
     """The same of rows to evaluate on, beside those of training; of several sets by name, each."""
     known = train.label_names if isinstance(train, Examples) else ()

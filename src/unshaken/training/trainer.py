@@ -42,7 +42,7 @@ from unshaken.training.record import leave_record
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.sharding import replicated, shard_layers
-from unshaken.training.splits import read_evaluation, read_splits
+from unshaken.training.splits import name_classes, read_evaluation, read_splits
 
 DEFENCE_FILE = "defence.safetensors"
 SELECTION_EXAMPLES = 500  # a tenth of them would choose by luck: its standard error is 7 points
@@ -123,6 +123,7 @@ class RobustTrainer(SafeTrainer):
         self.defence.setup(self.model, num_labels=num_labels, tokenizer=processing_class)
         if isinstance(train_dataset, Examples) and train_dataset.label_names:
             self.defence.check_labels(train_dataset.label_names)
+        name_classes(model.config, train_dataset)  # after the check of a teacher, whose names may be others
         self.defence.to(self.args.device)
         self.selection_attack, self.selection_examples = selection_attack, selection_examples
         self._parts: dict[str, list[Tensor]] = defaultdict(list)
