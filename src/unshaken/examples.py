@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
+from unshaken.display import counted
 from unshaken.errors import UnshakenError
 from unshaken.names import at
 
@@ -81,11 +82,19 @@ class Examples(Sequence[Example]):
         rows = tuple(
             Example(
                 id=str(number),
-                texts=(text,) if isinstance(text, str) else tuple(text),
+                texts=_texts(text, number),
                 label=names.index(str(label)) if named else _number(label),
             )
             for number, (text, label) in enumerate(zip(texts, labels, strict=True))
         )
+        for row in rows:
+            if len(row.texts) != len(rows[0].texts):
+                raise UnshakenError(
+                    f"the first row has {counted(len(rows[0].texts), 'text')} and row {row.id} (from 0) has "
+                    f"{len(row.texts)}; give all rows one text, or all of them two"
+                )
+            if names and row.label >= len(names):
+                raise UnshakenError(f"the label {row.label} has no name; label_names are {', '.join(names)}, from 0")
         columns = ("text1", "text2") if rows and len(rows[0].texts) == 2 else ("text",)
         return cls(rows=rows, name=name, columns=columns, label_names=names)
 
@@ -204,6 +213,14 @@ class Examples(Sequence[Example]):
     def part(self, ids: Iterable[str]) -> Examples:
         """The same, of which it is no mistake if none has a word that an attack may change."""
         return replace(self.with_ids(ids), is_part=True)
+
+
+def _texts(given: Any, number: int) -> tuple[str, ...]:
+    """One text or several; what is none, a missing value of a table for one, would be told far from here."""
+    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (None,)
+    if not found or not all(isinstance(text, str) for text in found):
+        raise UnshakenError(f"row {number} (from 0) is {given!r}; give a text, or a tuple of two")
+    return found
 
 
 def _number(label: Any) -> Any:

@@ -77,6 +77,21 @@ def test_lists():
         Examples.from_lists(["a"], ["odd"], label_names=["pos", "neg"])
 
 
+@pytest.mark.parametrize(
+    ("texts", "labels", "said"),
+    [
+        (["good", None], [0, 1], r"row 1 \(from 0\) is None; give a text"),
+        (["good", float("nan")], [0, 1], r"row 1 \(from 0\) is nan"),
+        ([("a", "b"), ("c", None)], [0, 1], r"row 1 \(from 0\) is \('c', None\)"),
+        ([("a", "b"), "c"], [0, 1], r"the first row has 2 texts and row 1 \(from 0\) has 1"),
+        (["good", "bad"], [0, 5], "the label 5 has no name; label_names are no, yes"),
+    ],
+)
+def test_lists_that_are_no_rows_are_refused_where_they_are_given(texts, labels, said):
+    with pytest.raises(UnshakenError, match=said):
+        Examples.from_lists(texts, labels, label_names=("no", "yes"))
+
+
 def test_what_is_no_table():
     import pandas
 
