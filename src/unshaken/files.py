@@ -251,6 +251,15 @@ def read_json(path: Path | str) -> Any:
     return parse_json(_read(path), str(path))
 
 
+def trained_length(folder: Path | str) -> int | None:
+    """How many tokens of a text training read, as the record beside a model has it; None if there is none."""
+    path = Path(folder) / TRAINING_FILE
+    found = read_json(path) if path.is_file() else None
+    for key in ("details", "arguments", "max_length"):  # a stranger's file may hold anything
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if type(found) is int and found > 0 else None
+
+
 def read_checked_json(path: Path | str) -> Any:
     """What `write_checked_json` wrote, without its check."""
     return parse_checked(_read(path), str(path))

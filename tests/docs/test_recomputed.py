@@ -206,9 +206,9 @@ def with_a_model_trained_again(records):
     ],
 )
 def test_a_fault_of_the_records_is_found(recompute, tmp_path, change, page, column):
-    root = changed_records(tmp_path, "gte-smoothing.jsonl", change)
+    root = changed_records(tmp_path, "gte-calibrated.jsonl", change)
     told = wrong(recompute, recompute.Checkout(root), page, read(page))
-    assert any("gte-smoothing" in line and f"| {column}: shown" in line for line in told)
+    assert any("gte-calibrated" in line and f"| {column}: shown" in line for line in told)
 
 
 def test_an_entry_of_two_seeds_has_no_rank_and_moves_none(recompute, tmp_path, monkeypatch):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas
 import pytest
+from transformers import TrainingArguments
 from victims import TEXTS, labelled, make_tokenizer, tiny_bert
 
 import unshaken
@@ -44,6 +47,56 @@ def test_the_trainer_leaves_a_record_and_what_it_saw(trained, table):
     checks = {check.flag: check for check in report.checks}
     assert checks["trained-on"].evidence == "6 of 8 texts were trained on"
     assert checks["same-substitutions"].verdict == "raised"
+
+
+def test_a_saved_model_reads_as_many_tokens_as_its_training_did(trained):
+    """Commands of one folder read texts of another length than the report of its training, and said nothing."""
+    file = trained / "unshaken_training.json"
+    record = json.loads(file.read_text())
+    assert record["details"]["arguments"]["max_length"] == 128
+    assert Victim.from_pretrained(trained).max_length == 64  # it has no more positions
+    lengths = {}
+    for length in (16, 0, "16", None):
+        record["details"]["arguments"]["max_length"] = length
+        file.write_text(json.dumps(record))
+        lengths[length] = Victim.from_pretrained(trained).max_length
+    assert lengths == {16: 16, 0: 64, "16": 64, None: 64}
+    record["details"]["arguments"]["max_length"] = 16
+    file.write_text(json.dumps(record))
+    assert Victim.from_pretrained(trained, max_length=32).max_length == 32
+    long, cut = ("good " * 40 + "bad " * 20,), ("good " * 14,)  # two of the sixteen are marks
+    as_trained, whole = Victim.from_pretrained(trained), Victim.from_pretrained(trained, max_length=64)
+    assert as_trained.log_probabilities([long]) == pytest.approx(whole.log_probabilities([cut]), abs=1e-6)
+    assert whole.log_probabilities([long]) != pytest.approx(whole.log_probabilities([cut]), abs=1e-6)
+    file.unlink()
+    assert Victim.from_pretrained(trained).max_length == 64
+
+
+def test_what_a_trainer_cannot_work_with_is_told_in_its_own_words(tmp_path, table):
+    tokenizer = make_tokenizer(tmp_path)
+    rows = [{"text": text, "label": int(label)} for text, label in zip(table["text"], table["label"], strict=True)]
+    pairs = Examples.from_lists([("a film", "a plot"), ("a plot", "a film")], [0, 1])
+
+    def trainer(args=None, **given):
+        args = args or RobustTrainingArguments(str(tmp_path / "run"), use_cpu=True, **given.pop("arguments", {}))
+        return RobustTrainer(
+            tiny_bert(tokenizer).float(), args, processing_class=tokenizer, train_dataset=rows, **given
+        )
+
+    stock = TrainingArguments(str(tmp_path / "run"), use_cpu=True, eval_strategy="no")
+    with pytest.raises(UnshakenError, match="args is a TrainingArguments; RobustTrainer takes RobustTrainingArguments"):
+        trainer(stock)
+    with pytest.raises(UnshakenError, match=r"pass an eval_dataset, or RobustTrainingArguments\(eval_strategy='no'\)"):
+        trainer()
+    several = {"old": rows, "new": rows}
+    with pytest.raises(UnshakenError, match="several sets; name the one that selects, as in 'eval_old_loss'"):
+        trainer(eval_dataset=several)
+    with pytest.raises(UnshakenError, match=r"has 2 texts a row \(text1, text2\), and .* 1 text \(text\)"):
+        trainer(eval_dataset=pairs)
+    found = trainer(eval_dataset=several, arguments={"metric_for_best_model": "eval_new_loss"})
+    assert found.train_dataset.texts == [(row["text"],) for row in rows]  # dicts are rows as of a table
+    assert not found.args.greater_is_better
+    assert trainer(arguments={"eval_strategy": "no"}).eval_dataset is None
 
 
 def test_a_model_without_class_names_takes_those_it_was_trained_on(tmp_path, table):

@@ -75,6 +75,33 @@ def test_the_highest_accuracy_is_best_if_nobody_says_otherwise():
     assert model.weight.item() == 0
 
 
+def test_a_metric_that_no_evaluation_gives_is_told(capsys):
+    model = nn.Linear(1, 1)
+    for metric, told in (("eval_acuracy", "did you mean 'eval_accuracy'?"), ("eval_loss", "")):
+        keep = KeepBest(metric)
+        keep.on_log(None, None, None, model=model, logs={"eval_accuracy": 0.5, "eval_loss": math.nan})
+        keep.on_train_end(None, None, None, model=model)
+        said = capsys.readouterr().err
+        assert ("the last weights are kept" in said) == bool(told)
+        assert told in said
+
+
+@pytest.mark.parametrize(
+    ("given", "loads"),
+    [
+        ({}, True),
+        ({"save_strategy": "no"}, False),
+        ({"eval_strategy": "no"}, False),
+        ({"save_strategy": "no", "load_best_model_at_end": False}, False),
+    ],
+)
+def test_the_best_checkpoint_is_asked_for_where_there_can_be_one(tmp_path, given, loads):
+    """One setting that nobody made was refused with another one's name."""
+    assert RobustTrainingArguments(str(tmp_path), use_cpu=True, **given).load_best_model_at_end is loads
+    with pytest.raises(ValueError, match="load_best_model_at_end"):
+        RobustTrainingArguments(str(tmp_path), use_cpu=True, save_strategy="no", load_best_model_at_end=True)
+
+
 def test_a_batch_is_padded_to_its_longest_row_and_cut_at_the_limit(tokenizer):
     rows = [Example(id=str(i), texts=("good " * count,), label=i) for i, count in enumerate((2, 40, 200))]
     batch = TextCollator(tokenizer)(rows)

@@ -28,7 +28,9 @@ Dtype = Annotated[str | None, named("dtype", help="float32 if none is given; bfl
 ScoringDtype = Annotated[
     str | None, named("dtype", help="bf16 answers the queries of a search in half precision; the weights stay.")
 ]
-MaxLength = Annotated[int | None, typer.Option(min=8, help="Truncation in tokens; the model's own if not given.")]
+MaxLength = Annotated[
+    int | None, typer.Option(min=8, help="Truncation in tokens; that of training, or the model's own, if not given.")
+]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run the Python code that a model brings; read it first.")
 ]

@@ -39,7 +39,9 @@ class RobustTrainingArguments(TrainingArguments):
     )
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
     save_strategy: str = field(default="epoch", metadata={"help": "When to save: no, steps, epoch or best."})
-    load_best_model_at_end: bool = field(default=True, metadata={"help": "End with the best checkpoint."})
+    load_best_model_at_end: bool | None = field(
+        default=None, metadata={"help": "End with the best checkpoint; if None, where there are evaluations and saves."}
+    )
     metric_for_best_model: str | None = field(default="eval_loss", metadata={"help": "What 'best' means."})
     # None: larger is better unless the metric ends in "loss". False would keep the worst checkpoint by accuracy.
     greater_is_better: bool | None = field(default=None, metadata={"help": "Whether a larger metric is better."})
@@ -49,6 +51,8 @@ class RobustTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         if self.on_nonfinite not in ("stop", "skip"):
             raise UnshakenError(f"on_nonfinite is {self.on_nonfinite!r}; it is 'stop' or 'skip'")
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = "no" not in (self.eval_strategy, self.save_strategy)
         super().__post_init__()
         if not torch.accelerator.is_available():  # nothing to pin for, and torch warns
             self.dataloader_pin_memory = False

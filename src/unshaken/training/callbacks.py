@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from unshaken.defences.shards import whole
+from unshaken.display import note
+from unshaken.names import nearest
 
 
 class DefenceCallback(TrainerCallback):
@@ -97,8 +99,10 @@ class KeepBest(TrainerCallback):
         self.metric, self.sign = metric, 1.0 if greater_is_better else -1.0
         self.best = -math.inf
         self.weights: dict[str, Tensor] = {}
+        self._logged: set[str] = set()
 
     def on_log(self, args: Any, state: Any, control: Any, model: Any = None, logs: Any = None, **kwargs: Any) -> None:
+        self._logged |= {key for key in logs or () if key.startswith("eval_")}
         value = None if logs is None else logs.get(self.metric)
         if value is not None and self.sign * value > self.best:
             self.best = self.sign * value
@@ -107,6 +111,8 @@ class KeepBest(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if self.weights:
             _core(model).load_state_dict(self.weights)
+        elif self._logged and self.metric not in self._logged:
+            note(f"the last weights are kept: no evaluation gave {self.metric!r}; {nearest(self.metric, self._logged)}")
 
 
 def _core(model: Any) -> Any:

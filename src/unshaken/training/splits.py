@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from typing import Any
 
+from unshaken.display import counted
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.readers import Readers
 from unshaken.tasks import table_examples
+from unshaken.training.arguments import RobustTrainingArguments
 from unshaken.training.collator import check_labels
 from unshaken.victims.classes import require_one_order
 from unshaken.victims.hugging_face import label_names
@@ -23,6 +25,34 @@ def read_splits(train: Any, evaluation: Any, config: Any, tokenizer: Any, reader
             f"{train.name} holds one class only ({only!r}): a classifier needs at least two to train on"
         )
     return train, read_evaluation(evaluation, train, config, tokenizer, reader)
+
+
+def check_arguments(args: Any, train: Any, evaluation: Any) -> None:
+    """What the stock Trainer would say of settings that its caller never made, or say after an epoch."""
+    if not isinstance(args, RobustTrainingArguments):
+        raise UnshakenError(
+            f"args is a {type(args).__name__}; RobustTrainer takes RobustTrainingArguments, which has the same fields"
+        )
+    if evaluation is None and args.eval_strategy != "no":
+        raise UnshakenError(
+            "there are no rows to evaluate on: pass an eval_dataset, or RobustTrainingArguments(eval_strategy='no')"
+        )
+    metric = args.metric_for_best_model
+    if isinstance(evaluation, dict) and args.load_best_model_at_end and metric is not None:
+        metric = metric.removeprefix("eval_")
+        if not any(metric.startswith(f"{name}_") for name in evaluation):
+            one = f"eval_{next(iter(evaluation))}_{metric}"
+            raise UnshakenError(
+                f"metric_for_best_model is {args.metric_for_best_model!r}, and eval_dataset has several sets; name the "
+                f"one that selects, as in {one!r}"
+            )
+    sets = list(evaluation.values()) if isinstance(evaluation, dict) else [evaluation]
+    for split in sets if isinstance(train, Examples) else ():
+        if isinstance(split, Examples) and len(split.columns) != len(train.columns):
+            raise UnshakenError(
+                f"{split.name} has {counted(len(split.columns), 'text')} a row ({', '.join(split.columns)}), and "
+                f"{train.name} {counted(len(train.columns), 'text')} ({', '.join(train.columns)})"
+            )
 
 
 def name_classes(config: Any, train: Any) -> None:
@@ -60,6 +90,8 @@ def _read(split: Any, known: Sequence[str], config: Any, tokenizer: Any, reader:
 
 def _as_examples(data: Any, names: Sequence[str]) -> Any:
     columns = list(getattr(data, "column_names", getattr(data, "columns", ())))
+    if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+        columns = list(data[0])
     if isinstance(data, Examples) or not columns or "input_ids" in columns:
         return data
     return table_examples(data, label_names=names or None)

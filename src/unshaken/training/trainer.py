@@ -42,7 +42,7 @@ from unshaken.training.record import leave_record
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
 from unshaken.training.sharding import replicated, shard_layers
-from unshaken.training.splits import name_classes, read_evaluation, read_splits
+from unshaken.training.splits import check_arguments, name_classes, read_evaluation, read_splits
 
 DEFENCE_FILE = "defence.safetensors"
 SELECTION_EXAMPLES = 500  # a tenth of them would choose by luck: its standard error is 7 points
@@ -56,8 +56,8 @@ class RobustTrainer(SafeTrainer):
         args: `RobustTrainingArguments`.
         defence: What turns a batch into a loss, or its name ("swap", "ascc+ptwd"); plain fine-tuning if None.
         processing_class: The tokenizer; needed where the data sets are `Examples`.
-        train_dataset: `Examples`, a table of texts and labels (pandas, `datasets`), or any data set the stock Trainer
-            takes.
+        train_dataset: `Examples`, a table of texts and labels (pandas, `datasets`, a list of dicts), or any data set
+            that the stock Trainer takes.
         eval_dataset: Likewise.
         selection_attack: Run on the validation examples at each evaluation; its result is logged as
             `eval_accuracy_under_attack`, by which `metric_for_best_model` can select. Test data never selects.
@@ -89,6 +89,7 @@ class RobustTrainer(SafeTrainer):
         defence = parse_defence(defence) if isinstance(defence, str) else defence
         selection_attack = None if selection_attack is None else find_attack(selection_attack)
         train_dataset, eval_dataset = read_splits(train_dataset, eval_dataset, model.config, processing_class, reader)
+        check_arguments(args, train_dataset, eval_dataset)
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
             raise UnshakenError("selection_attack needs validation texts: pass an Examples split as eval_dataset")
         if args.label_smoothing_factor or kwargs.get("compute_loss_func") is not None:

@@ -133,6 +133,7 @@ class Victim(ABC):
     ) -> ModelVictim:
         """A Hugging Face sequence classifier, hardened by this library or not, from a folder or the hub.
 
+        It reads as many tokens as its training did, where a record beside it tells, and else as many as it can.
         `scoring_dtype="bf16"` answers the queries of a search in half precision, which is faster on a GPU.
         `trust_remote_code` runs the Python files that some models bring with them; read them first.
         """

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unshaken.attention import attention_for_any_shape
 from unshaken.errors import UnshakenError
+from unshaken.files import trained_length
 from unshaken.names import lookup
 from unshaken.precision import full_products
 from unshaken.pretrained import CLASSIFIER, DTYPES, check_padding, check_tokenizer, explained, fingerprint, locate
@@ -112,6 +113,8 @@ class ModelVictim(Victim):
         tokenizer = load_pretrained("AutoTokenizer", path_or_name, **trust)
         model = load_pretrained(CLASSIFIER, path_or_name, dtype=dtype or torch.float32, **trust)
         options.setdefault("reader", load_reader(path_or_name))
+        if not options.get("max_length") and (trained := trained_length(path_or_name)):
+            options["max_length"] = min(trained, _longest_input(model, tokenizer))
         check_tokenizer(tokenizer, model, path_or_name)
         with explained(path_or_name, "its first answer", trust_remote_code):
             victim = cls(model.to(device), tokenizer, name=path_or_name, **options)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from unshaken.errors import UnshakenError
+from unshaken.files import trained_length
 from unshaken.names import optional
 from unshaken.pretrained import load as load_pretrained
 from unshaken.readers import load as load_reader
@@ -58,7 +59,8 @@ class OnnxVictim(Victim):
         self.inputs = [item.name for item in self.session.get_inputs()]
         self.name = name or str(path)
         self.batch_size = batch_size
-        self.max_length = max_length or min(int(tokenizer.model_max_length), LONGEST)
+        longest = min(int(tokenizer.model_max_length), LONGEST)
+        self.max_length = max_length or min(trained_length(self.path.parent) or longest, longest)
         self.unknown = tokenizer.unk_token or ""
         unknown = set(self.inputs) - set(self._encode([("a",)]))
         if unknown:
