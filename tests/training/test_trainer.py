@@ -647,6 +647,10 @@ def test_a_run_does_not_go_on_with_another_teacher_or_reader_or_other_layers(tmp
     other = network()
     torch.nn.init.normal_(other.classifier.weight)
     save("teacher", other)
+    named = replace(plan, out=tmp_path / "named", reader="unicode", defence=None)
+    fine_tune(named)
+    with pytest.raises(UnshakenError, match="its reader is 'unicode', now 'unicode,spacing'"):  # and not two digests
+        fine_tune(replace(named, resume=True, reader="unicode,spacing"))
     with pytest.raises(UnshakenError, match="its teacher is"):
         fine_tune(again)
     kept = fine_tune(replace(plan, out=tmp_path / "frozen", frozen_layers=1)).record.details

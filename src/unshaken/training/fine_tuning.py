@@ -353,10 +353,10 @@ def _identity(plan: Plan, base: str, reader: Readers | None) -> dict[str, Any]:
         "substitutions": list(record.substitutions),
         "validation_data": None if plan.validation is None else plan.validation.fingerprint,
         "teacher": None if plan.defence is None else plan.defence.facts().get("teacher"),
-        "reading": None if reader is None else reader.fingerprint,
         "frozen_layers": plan.frozen_layers,
         "word_level": plan.word_level or None,
         **same,
+        "reading": None if reader is None else reader.fingerprint,  # last: a name, where that differs, says more
     }
 
 
