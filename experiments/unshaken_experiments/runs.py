@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -178,14 +179,14 @@ class Run:
     seed: int
     settings: Settings
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for equal trainings, on every machine."""
-        values = asdict(self)
+        settings = {name: getattr(self.settings, name) for name in SETTINGS}
         for name in LATER:  # runs from before a setting existed keep their key
-            if values["settings"][name] == SETTINGS[name].default:
-                del values["settings"][name]
-        text = json.dumps(values, sort_keys=True)
+            if settings[name] == SETTINGS[name].default:
+                del settings[name]
+        text = json.dumps({"encoder": self.encoder, "seed": self.seed, "settings": settings}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

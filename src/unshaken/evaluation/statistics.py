@@ -204,9 +204,10 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
     variance = max(between_seeds + between_examples - in_both, between_seeds, between_examples)
     margin, p_value = 0.0, float(estimate == 0)
     if variance > 0:
-        student = _scipy_stats().t(variance**2 / sum(part**2 / free for part, free in parts if part > 0))
-        margin = float(student.ppf((1 + confidence) / 2)) * math.sqrt(variance)
-        p_value = 2 * float(student.sf(abs(estimate) / math.sqrt(variance)))
+        # Not frozen: scipy writes each frozen distribution a documentation of its own, which takes longer than this.
+        student, freedom = _scipy_stats().t, variance**2 / sum(part**2 / free for part, free in parts if part > 0)
+        margin = float(student.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
+        p_value = 2 * float(student.sf(abs(estimate) / math.sqrt(variance), freedom))
     low, high = estimate - margin, estimate + margin
     return Interval(estimate=estimate, low=low, high=high, confidence=confidence, method="crossed", p_value=p_value)
 
