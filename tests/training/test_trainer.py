@@ -577,8 +577,9 @@ def test_an_evaluation_without_rows_is_refused(tmp_path, tokenizer):
     for ask in (trainer.evaluate, trainer.predict, lambda split: trainer.evaluate({"new": split})):
         with pytest.raises(UnshakenError, match="no rows to evaluate on"):
             ask(none)
-    with pytest.raises(UnshakenError, match="no rows to evaluate on"):
-        RobustTrainer(network(), arguments(tmp_path), eval_dataset=none, **given)
+    for split in (none, {}):
+        with pytest.raises(UnshakenError, match="no rows to evaluate on"):
+            RobustTrainer(network(), arguments(tmp_path), eval_dataset=split, **given)
     with pytest.raises(UnshakenError, match="holds one class only"):
         RobustTrainer(network(), arguments(tmp_path), processing_class=tokenizer, train_dataset=none)
 

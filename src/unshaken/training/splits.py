@@ -67,8 +67,10 @@ def read_evaluation(evaluation: Any, train: Any, config: Any, tokenizer: Any, re
     """The same of rows to evaluate on, beside those of training; of several sets by name, each."""
     known = train.label_names if isinstance(train, Examples) else ()
     if isinstance(evaluation, dict):
-        return {name: read_evaluation(split, train, config, tokenizer, reader) for name, split in evaluation.items()}
-    read = _read(evaluation, known, config, tokenizer, reader)
+        sets = evaluation.items()
+        read: Any = {name: read_evaluation(split, train, config, tokenizer, reader) for name, split in sets}
+    else:
+        read = _read(evaluation, known, config, tokenizer, reader)
     if isinstance(read, Sized) and not len(read):
         raise UnshakenError("there are no rows to evaluate on: without any there is neither a loss nor an accuracy")
     return read
