@@ -249,6 +249,9 @@ def test_probabilities_of_an_onnx_file_are_not_squeezed_again(exported: Path, tm
 # ----------------------------------------------------------------------------------------------------- HTTP
 
 
+CUT_SHORT, NO_HTTP = 0, 1  # failures without a status: an answer that breaks off, and one that is none
+
+
 class Service(BaseHTTPRequestHandler):
     """The bag of words behind an address. It is down for the first requests where it is told to be."""
 
@@ -272,8 +275,11 @@ class Service(BaseHTTPRequestHandler):
 
     def _reply(self, code: int, value: Any) -> None:
         body = json.dumps(value).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
+        if code == NO_HTTP:
+            self.wfile.write(b"later\r\n\r\n")
+            return
+        self.send_response(200 if code == CUT_SHORT else code)
+        self.send_header("Content-Length", str(len(body) + (code == CUT_SHORT)))
         self.end_headers()
         self.wfile.write(body)
 
@@ -329,6 +335,17 @@ def test_failures_are_tried_again_and_refusals_are_not(service: str) -> None:
         Victim.from_http(f"{service}/secret", label_names=NAMES).log_probabilities(ROWS)
     allowed = Victim.from_http(f"{service}/secret", label_names=NAMES, headers={"Authorization": "Bearer key"})
     assert allowed.log_probabilities(ROWS).shape == (len(ROWS), 2)
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(service: str) -> None:
+    Service.failures = [CUT_SHORT, NO_HTTP]
+    victim = Victim.from_http(f"{service}/many", label_names=NAMES)
+    np.testing.assert_allclose(np.exp(victim.log_probabilities(ROWS)), bag_probabilities(), rtol=1e-5)
+    assert len(Service.seen) == 3
+    Service.failures = [CUT_SHORT] * 9
+    stubborn = Victim.from_http(f"{service}/many", label_names=NAMES, retries=1)
+    with pytest.raises(UnshakenError, match="after 2 tries: IncompleteRead"):
+        stubborn.log_probabilities(ROWS)
 
 
 @pytest.mark.parametrize(

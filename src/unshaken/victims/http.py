@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -122,7 +123,8 @@ class HttpVictim(Victim):
                 if error.code not in AGAIN:
                     said = error.read(300).decode("utf-8", "replace")
                     raise UnshakenError(f"{self.name} refused the request: {reason}; {said}") from error
-            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            # An answer that breaks off half-way (HTTPException) is no URLError.
+            except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
                 reason, wait = str(getattr(error, "reason", error)), ""
             except ValueError as error:
                 raise UnshakenError(f"{self.name} did not answer with JSON ({error})") from error
