@@ -348,6 +348,11 @@ def test_an_answer_that_breaks_off_is_asked_for_again(service: str) -> None:
         stubborn.log_probabilities(ROWS)
 
 
+def test_the_letters_of_a_name_are_no_classes() -> None:
+    with pytest.raises(UnshakenError, match=r"answered 'pos'; it does not say how many classes there are"):
+        Victim.from_callable(lambda texts: ["pos"] * len(texts))
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

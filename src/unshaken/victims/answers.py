@@ -79,7 +79,7 @@ def probe_classes(answers: Any, name: str) -> tuple[int, tuple[str, ...]]:
     if isinstance(first, Sequence) and first and all(isinstance(item, Mapping) for item in first):
         names = sorted(str(item.get("label")) for item in first)  # the order of an answer is that of its scores
         return len(names), tuple(names)
-    if isinstance(first, Sequence | np.ndarray) and len(first) > 1:
+    if isinstance(first, Sequence | np.ndarray) and not isinstance(first, str) and len(first) > 1:
         return len(first), ()
     raise UnshakenError(
         f"{name} answered {first!r}; it does not say how many classes there are: give num_labels, or their names "
