@@ -141,6 +141,19 @@ def test_signs_after_a_word_of_the_set_are_read_as_after_any_other(tokenizer: An
     assert offsets == ((1, 6) if family in ("byte-bpe", "unigram") else (2, 6))  # with a blank that would be a piece
 
 
+def test_a_sign_after_a_word_stands_alone_where_each_part_gets_a_blank(families: dict[str, Any]) -> None:
+    tokenizer = families["byte-bpe"]
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+
+    def alone(sign: str) -> list[str]:
+        return names(tokenizer, f" {sign}")[1:-1]
+
+    assert alone(",") != [","]
+    longer, _ = add_words(tokenizer, NODES)
+    assert names(longer, "a good, film!") == ["[CLS]", "Ġa", "good", *alone(","), "film", *alone("!"), "[SEP]"]
+    assert names(remove_words(longer), "a good, film!") == names(tokenizer, "a good, film!")
+
+
 @pytest.mark.parametrize(("scheme", "longer_has"), [("always", "first"), ("first", "first"), ("never", "never")])
 def test_where_words_begin_changes_only_where_it_was_everywhere(
     scheme: Any, longer_has: str, families: dict[str, Any]
