@@ -29,7 +29,7 @@ test: $(VENV)/.done-test
 
 # The long ones: whole commands that are started, killed and waited for, the demo, memory over thousands of texts.
 test-full: $(VENV)/.done-test
-	$(TEST) -m "full and not slow and not gpu"
+	$(TEST) --dist worksteal -m "full and not slow and not gpu"
 
 # What half precision and solvers do where the processor has neither bf16 nor wide vectors.
 test-plain-kernels: $(VENV)/.done-test

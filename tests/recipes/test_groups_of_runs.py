@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import runpy
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -60,38 +60,59 @@ settings = {{ epochs = 1 }}
 """
 
 
-def in_a_world(tmp_path: Path, groups: str) -> tuple[Path, Callable[..., str], list[str]]:
-    """A folder with the scripts and some groups, a caller of them, and the words that run these."""
+@pytest.fixture
+def in_a_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[Path, Callable[..., str], list[str]]]:
+    return lambda groups: make_groups(tmp_path, groups, monkeypatch, capsys)
+
+
+def make_groups(
+    tmp_path: Path, groups: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[Path, Callable[..., str], list[str]]:
+    """A folder with the scripts and some groups, a caller of them, and the words that run these.
+
+    They run in this process, which has imported what each of them needs: a new one would take seconds for that.
+    """
     world, workspace = make_world(tmp_path), tmp_path / "experiments"
     (workspace / "reproduce").mkdir(parents=True)
     for script in ("results.py", "run_groups.py"):
         shutil.copy(EXPERIMENTS / script, workspace)
     (workspace / "reproduce" / "groups.toml").write_text(groups.format(recipe=world / "small.toml"))
 
+    monkeypatch.syspath_prepend(workspace)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+
     def call(*words: str) -> str:
-        done = subprocess.run([sys.executable, *words], cwd=workspace, capture_output=True, text=True, check=True)
-        return done.stdout
+        monkeypatch.setattr(sys, "argv", list(words))
+        monkeypatch.delitem(sys.modules, "results", raising=False)  # the script's own neighbour, read anew
+        capsys.readouterr()
+        try:
+            runpy.run_path(str(workspace / words[0]), run_name="__main__")
+        finally:
+            monkeypatch.delitem(sys.modules, "results", raising=False)
+        return capsys.readouterr().out
 
     places = ["--encoders", str(world), "--data", str(world / "data")]
     return workspace, call, ["run_groups.py", "small.jsonl", *places, "--workers", "2"]
 
 
 @pytest.mark.full
-def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path) -> None:
-    workspace, call, command = in_a_world(tmp_path, GROUPS)
+def test_groups_share_their_trainings_and_are_not_run_twice(tmp_path: Path, in_a_world: Any) -> None:
+    workspace, call, command = in_a_world(GROUPS)
     command, out = [*command, "--out"], str(tmp_path / "out")
     assert call(*command, out, "--only", "small.jsonl", "plain", "--seed", "1").startswith("1 training runs")
     assert call(*command, out, "--only", "small.jsonl", "plain").startswith("1 training runs")  # the other seed
     assert call(*command, out).startswith("2 training runs")  # the other
-    with pytest.raises(subprocess.CalledProcessError) as refused:
+    with pytest.raises(SystemExit) as refused:
         call(*command, out, "--only", "small.jsonl", "plan")
-    assert "did you mean 'plain'?" in refused.value.stderr
-    with pytest.raises(subprocess.CalledProcessError) as refused:
+    assert "did you mean 'plain'?" in str(refused.value)
+    with pytest.raises(SystemExit) as refused:
         call(*command, out, "--again", "smal.jsonl")
-    assert "did you mean 'small.jsonl'?" in refused.value.stderr
-    with pytest.raises(subprocess.CalledProcessError) as refused:
+    assert "did you mean 'small.jsonl'?" in str(refused.value)
+    with pytest.raises(SystemExit) as refused:
         call(*command, out, "--seed", "7")
-    assert "no seed 7; they have 0, 1" in refused.value.stderr
+    assert "no seed 7; they have 0, 1" in str(refused.value)
     assert "small.jsonl: 4 of 4 planned runs" in call("results.py", "collect", str(tmp_path / "out"))
     kept = [json.loads(line) for line in (workspace / "reproduce" / "small.jsonl").read_text().splitlines()]
     assert [outcome["error"] for outcome in kept] == [None] * 4
@@ -110,9 +131,9 @@ CHOOSING = RECIPE.replace("learning_rate = 1e-3\n", "").replace(
 
 
 @pytest.mark.full
-def test_of_candidates_the_chosen_ones_alone_are_attacked(tmp_path: Path) -> None:
+def test_of_candidates_the_chosen_ones_alone_are_attacked(tmp_path: Path, in_a_world: Any) -> None:
     one = GROUPS.split("\n\n")[0].replace('["swap"]', '["plain"]').replace("epochs = 1", "epochs = 2")
-    _, call, command = in_a_world(tmp_path, one)
+    _, call, command = in_a_world(one)
     (tmp_path / "small.toml").write_text(CHOOSING)
     out = tmp_path / "out"
     command += ["--out", str(out)]
