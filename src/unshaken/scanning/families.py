@@ -95,7 +95,7 @@ def _spaced(word: str) -> list[str]:
 
 
 def _typos(word: str, kinds: tuple[str, ...]) -> list[str]:
-    """Single typing errors, the one nearest to the middle first, where it is least seen."""
+    """Single typing errors, from the middle of their list on: what comes first there is at the word's beginning."""
     found = Typos(kinds=kinds).candidates([word], 0)
     return found[len(found) // 2 :] + found[: len(found) // 2]
 
