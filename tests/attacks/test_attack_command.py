@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, AttackResults, HotFlip, HullAttack, Victim
 from unshaken.attacks.ray_engine import read_parts
+from unshaken.cli import app as commands
 from unshaken.cli.attack import attack, coloured_diff, file_names
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
@@ -63,6 +65,22 @@ def test_an_order_of_classes_that_was_guessed_is_said(files: dict[str, Path], tm
     by_number = call(files, tmp_path / "numbers", "--attack", "pwws")
     assert by_number.exception is None
     assert "does not name its classes" not in by_number.stderr
+    # Beside a model that names them, by whose names the file is read, it is said of the other one.
+    twin = tmp_path / "twin"
+    shutil.copytree(files["model"], twin)
+    config = json.loads((twin / "config.json").read_text())
+    config |= {"id2label": {"0": "spam", "1": "ham"}, "label2id": {"spam": 0, "ham": 1}}
+    (twin / "config.json").write_text(json.dumps(config))
+    words = ["evaluate", str(twin), str(files["model"]), "--task", str(named), "--out", str(tmp_path / "both")]
+    both = CliRunner().invoke(
+        commands, [*words, "--attack", "random:samples=1", "--device", "cpu"], catch_exceptions=True
+    )
+    assert both.exception is None
+    assert both.stderr.count("does not name its classes") == 1
+    assert (
+        f"{files['model']} does not name its classes, so those of named/test are taken in the order spam 0, ham 1"
+        in (" ".join(both.stderr.split()))
+    )
 
 
 def test_a_killed_run_is_refused_before_a_model_is_loaded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,12 @@ def load_sets(
     label_column: str | None = None,
     unlabelled: bool = False,
     texts_only: bool = False,
+    others: Sequence[Victim] = (),
 ) -> dict[str, Examples]:
-    """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it."""
+    """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it.
+
+    `others` are asked as well: a file's classes are read by the names of `victim`, which they may not have.
+    """
     from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
 
     names = task_names(tasks)
@@ -49,7 +53,8 @@ def load_sets(
             columns = _columns(victim.folder, name, text_columns, label_column, texts_only)
             how: dict[str, Any] = {"label_names": victim.label_names or None, "unlabelled": unlabelled, **columns}
             rows = load_examples(name, count=count, seed=seed, **how)
-            _tell_order(victim, rows)
+            for asked in (victim, *others):
+                _tell_order(asked, rows)
         else:
             task = known_task(name)
             takes_data = task is not None and task.package is None  # the others bring or name their own files
