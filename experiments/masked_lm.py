@@ -2,29 +2,34 @@
 
     python experiments/masked_lm.py --model GTE_SMALL --texts imdb/train.jsonl imdb/test.jsonl --out DATA/masked-lm
 
-Sentence encoders come without the head that guesses words. This trains the encoder and a new head on the texts (JSON
-lines with a `text`): 15% of the tokens are to be guessed, as BERT was trained. The loss on texts held out is written
-beside the model, so that a reader can tell how good its guesses are: exp(loss) of 10 is as if it had ten words to
-choose from.
+Sentence encoders come without the head that guesses words. This trains the encoder and a new head on the texts (the
+column `text` of files that `load_examples` reads): 15% of the tokens are to be guessed, as BERT was trained. The loss
+on texts held out is written beside the model, so that a reader can tell how good its guesses are: exp(loss) of 10 is as
+if it had ten words to choose from.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling, get_scheduler, set_seed
+from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, get_scheduler, set_seed
+
+from unshaken.errors import UnshakenError
+from unshaken.files import write_json
+from unshaken.pretrained import load
+from unshaken.tasks import load_examples
 
 
-def stretches(files: list[Path], tokenizer, length: int) -> torch.Tensor:  # type: ignore[no-untyped-def]
+def stretches(files: list[Path], tokenizer: Any, length: int) -> torch.Tensor:
     """All texts one behind the other, cut into stretches of one length. (n, length)"""
-    lines = [line for file in files for line in file.read_text(encoding="utf-8").split("\n") if line]
-    texts = [json.loads(line)["text"] for line in lines]
-    texts = list(dict.fromkeys(re.sub(r"<br\s*/?>", " ", text) for text in texts))  # some stand in both splits
+    rows = [row for file in files for row in load_examples(file, text_columns=["text"], texts_only=True)]
+    texts = list(dict.fromkeys(re.sub(r"<br\s*/?>", " ", row.texts[0]) for row in rows))  # some stand in both splits
     inside = length - 2
     ids = [
         token
@@ -32,12 +37,12 @@ def stretches(files: list[Path], tokenizer, length: int) -> torch.Tensor:  # typ
         for row in tokenizer(texts[start : start + 1000], add_special_tokens=False, verbose=False)["input_ids"]
         for token in (*row, tokenizer.sep_token_id)
     ]
-    body = torch.tensor(ids[: len(ids) // inside * inside]).view(-1, inside)
+    body = torch.tensor(ids[: len(ids) // inside * inside], dtype=torch.long).view(len(ids) // inside, inside)
     ends = [torch.full((len(body), 1), token) for token in (tokenizer.cls_token_id, tokenizer.sep_token_id)]
     return torch.cat([ends[0], body, ends[1]], 1)
 
 
-def loss_of(model, batch: dict[str, torch.Tensor], device: torch.device) -> torch.Tensor:  # type: ignore[no-untyped-def]
+def loss_of(model: Any, batch: dict[str, torch.Tensor], device: torch.device) -> torch.Tensor:
     """Cross-entropy at the places to guess; the head, a product with the whole vocabulary, looks at no others."""
     labels = batch["labels"].to(device)
     guessed = labels != -100
@@ -61,15 +66,22 @@ def main() -> None:
     given = words.parse_args()
     set_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    tokenizer = AutoTokenizer.from_pretrained(given.model)
+    kind = load("AutoConfig", given.model).model_type
+    if kind != "bert":
+        raise UnshakenError(f"{given.model} is a model of the kind {kind}; the head that is trained here is BERT's")
+    tokenizer = load("AutoTokenizer", given.model)
+    # Not by `load`, which refuses a model whose head has no weights yet.
     model = AutoModelForMaskedLM.from_pretrained(given.model, dtype=torch.float32).to(device)
     collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     rows = stretches(given.texts, tokenizer, given.length)
     rows = rows[torch.randperm(len(rows))][: given.most]
+    if len(rows) < given.held_out + given.batch_size:
+        raise UnshakenError(
+            f"the texts give {len(rows)} stretches of {given.length} tokens; {given.held_out} are held out, and one "
+            f"batch to train on has {given.batch_size}"
+        )
     held_out, rows = collate(list(rows[: given.held_out])), rows[given.held_out :]
     steps = len(rows) // given.batch_size * given.epochs
-    if not steps:
-        raise SystemExit(f"{len(rows)} stretches of text are less than one batch of {given.batch_size}")
     optimizer = torch.optim.AdamW(model.parameters(), given.learning_rate, weight_decay=0.01)
     schedule = get_scheduler("linear", optimizer, num_warmup_steps=steps // 20, num_training_steps=steps)
     started, done = time.perf_counter(), 0
@@ -100,8 +112,11 @@ def main() -> None:
         "steps": done,
         "held_out_loss": held,
     }
-    (given.out / "trained.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_json(given.out / "trained.json", record)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UnshakenError as error:
+        sys.exit(f"error: {error}")

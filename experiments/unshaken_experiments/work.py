@@ -252,7 +252,7 @@ def _tuned(run: Run, workspace: Workspace, out: Path, connection: Any, defence: 
     train, validation = training_rows(settings, run.seed, workspace.data)
     selects = settings.epochs > 1  # with one epoch there is nothing to choose from
     selection = attack_of(settings.select_by, settings.substitutions, workspace.data) if selects else None
-    best = KeepBest("eval_accuracy_under_attack", greater_is_better=True) if selection else KeepBest("eval_loss")
+    best = KeepBest("eval_accuracy_under_attack" if selection else "eval_loss")
     return fine_tune(
         Plan(
             model=workspace.encoders[run.encoder],

@@ -412,12 +412,28 @@ def test_a_masked_language_model_made_of_an_encoder_guesses_what_its_texts_say(
     AutoTokenizer.from_pretrained(world / "encoder").save_pretrained(tmp_path / "encoder")
     words = ["--model", tmp_path / "encoder", "--texts", tmp_path / "texts.jsonl", "--out", data / "masked-lm"]
     words += ["--epochs", "15", "--batch-size", "16", "--length", "13", "--learning-rate", "5e-3", "--held-out", "32"]
-    monkeypatch.setattr(sys, "argv", ["masked_lm.py", *map(str, words)])
-    runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "masked_lm.py"), run_name="__main__")
+    script = str(Path(__file__).parents[2] / "experiments" / "masked_lm.py")
+
+    def call(*more: Any) -> None:
+        monkeypatch.setattr(sys, "argv", ["masked_lm.py", *map(str, (*words, *more))])  # the last of two counts
+        runpy.run_path(script, run_name="__main__")
+
+    (tmp_path / "empty.jsonl").touch()
+    for more, told in (
+        (("--texts", tmp_path / "empty.jsonl"), "has no rows"),
+        (("--texts", tmp_path / "gone.jsonl"), "no such file"),
+        (("--model", tmp_path / "gone"), "no such folder"),
+        (("--batch-size", 1000), "144 stretches of 13 tokens; 32 are held out, and one batch to train on has 1000"),
+    ):
+        with pytest.raises(SystemExit, match=told):
+            call(*more)
+    assert not (data / "masked-lm").exists()
+    capsys.readouterr()
+    call()
     record = json.loads((data / "masked-lm" / "trained.json").read_text())
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("held out: ")]
-    assert len(told) == 15
-    assert told[-1] == f"held out: {record['held_out_loss']:.3f}"
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("held out: ")]
+    assert len(said) == 15
+    assert said[-1] == f"held out: {record['held_out_loss']:.3f}"
     # Of ten words and marks each is 2.3. Where a word stands leaves the choice of four, of three or none: 0.5.
     assert 0.4 < record["held_out_loss"] < 1.5
     guesses = substitutions_of("unseen-guesses", data).for_text(segment("the film was not slow the story was not long"))

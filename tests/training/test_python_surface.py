@@ -89,7 +89,7 @@ def test_what_a_trainer_cannot_work_with_is_told_in_its_own_words(tmp_path, tabl
     with pytest.raises(UnshakenError, match=r"pass an eval_dataset, or RobustTrainingArguments\(eval_strategy='no'\)"):
         trainer()
     several = {"old": rows, "new": rows}
-    with pytest.raises(UnshakenError, match="several sets; name the one that selects, as in 'eval_old_loss'"):
+    with pytest.raises(UnshakenError, match="sets by name; name the one that selects, as in 'eval_old_loss'"):
         trainer(eval_dataset=several)
     with pytest.raises(UnshakenError, match=r"has 2 texts a row \(text1, text2\), and .* 1 text \(text\)"):
         trainer(eval_dataset=pairs)

@@ -13,6 +13,7 @@ from transformers import TrainerCallback
 from unshaken.defences.shards import whole
 from unshaken.display import note
 from unshaken.names import nearest
+from unshaken.processes import Shard
 
 
 class DefenceCallback(TrainerCallback):
@@ -111,7 +112,7 @@ class KeepBest(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if self.weights:
             _core(model).load_state_dict(self.weights)
-        elif self._logged and self.metric not in self._logged:
+        elif self._logged and self.metric not in self._logged and Shard.from_environment().leads:
             note(f"the last weights are kept: no evaluation gave {self.metric!r}; {nearest(self.metric, self._logged)}")
 
 

@@ -43,7 +43,7 @@ def check_arguments(args: Any, train: Any, evaluation: Any) -> None:
         if not any(metric.startswith(f"{name}_") for name in evaluation):
             one = f"eval_{next(iter(evaluation))}_{metric}"
             raise UnshakenError(
-                f"metric_for_best_model is {args.metric_for_best_model!r}, and eval_dataset has several sets; name the "
+                f"metric_for_best_model is {args.metric_for_best_model!r}, and eval_dataset has sets by name; name the "
                 f"one that selects, as in {one!r}"
             )
     sets = list(evaluation.values()) if isinstance(evaluation, dict) else [evaluation]
