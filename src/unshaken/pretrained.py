@@ -35,7 +35,6 @@ DTYPES = {  # on the command line -> in torch
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
 HUB_SECONDS = 10.0  # for the one question whether it has a model
-FEWEST = 0.5  # of the words a model knows, in its tokenizer: less is another model's, or none at all
 
 
 def load(
@@ -124,23 +123,6 @@ def explained(name: str | Path, kind: str, trust_remote_code: bool = False) -> I
             reason = "its weights have other sizes than its config.json says"
         what = "the tokenizer of" if kind == "AutoTokenizer" else "the model"
         raise UnshakenError(f"cannot load {what} {str(name)!r} ({kind}): {reason}") from error
-
-
-def check_padding(model: Any, tokenizer: Any, name: str) -> None:
-    """Refuse padding that the model has no embedding for, or that it would read for the end of a text."""
-    if getattr(model.config, "summary_type", None) == "last":  # XLNet's: the others find the last token themselves
-        raise UnshakenError(
-            f"{name} answers by the last place of a row, which is padding where texts share a pass: its answers would "
-            "depend on the texts beside a text; use another encoder"
-        )
-    table = model.get_input_embeddings()
-    # I-BERT's table does not say how many rows it has; a quantized one may hold them in another shape.
-    size = table.num_embeddings if hasattr(table, "num_embeddings") else len(table.weight)
-    if tokenizer.pad_token_id is not None and not 0 <= tokenizer.pad_token_id < size:
-        raise UnshakenError(
-            f"the padding token {tokenizer.pad_token!r} of {name} is number {tokenizer.pad_token_id}, and the model "
-            f"knows {size} tokens; name one of those as pad_token in tokenizer_config.json"
-        )
 
 
 @contextlib.contextmanager
@@ -322,13 +304,3 @@ def _nearest_model(path: Path) -> str:
     names = sorted(str(folder) for folder in inside)
     found = difflib.get_close_matches(str(path), names, n=1, cutoff=0.5) or names[:1]
     return f"; did you mean {found[0]}?" if found else ""
-
-
-def check_tokenizer(tokenizer: Any, model: Any, name: str | Path) -> None:
-    """Refuse a tokenizer that cannot be the model's: without its files transformers makes up one of five words."""
-    known = getattr(model.config, "vocab_size", None)
-    if isinstance(known, int) and len(tokenizer) < FEWEST * known:
-        raise UnshakenError(
-            f"the tokenizer of {str(name)!r} has {len(tokenizer):,} words, its model {known:,}: the folder lacks the "
-            "tokenizer's files (tokenizer.json, vocab.txt or the like); save the tokenizer into it"
-        )

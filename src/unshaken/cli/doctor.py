@@ -118,11 +118,14 @@ def doctor(
 
 
 def _load(name: str) -> tuple[Any, Any]:
+    from unshaken.matching import check_vocabulary
     from unshaken.pretrained import CLASSIFIER, load
     from unshaken.training.fine_tuning import resolve_model
 
     source = resolve_model(name)
-    return load(CLASSIFIER, source, new_head=True).float(), load("AutoTokenizer", source)
+    model, tokenizer = load(CLASSIFIER, source, new_head=True).float(), load("AutoTokenizer", source)
+    check_vocabulary(tokenizer, model, name)
+    return model, tokenizer
 
 
 def _residual_table(curves: list[ResidualCurve], steepness: dict[str, float], rightmost: dict[str, float]) -> Any:

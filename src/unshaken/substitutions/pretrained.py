@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unshaken.matching import check_vocabulary
 from unshaken.pretrained import load
 from unshaken.truncation import tokenised
 
@@ -25,6 +26,7 @@ def load_pretrained(kind: str, name: str) -> tuple[Any, Any]:
     `kind` is the name of a transformers auto class, such as "AutoModelForCausalLM".
     """
     tokenizer, model = load("AutoTokenizer", name), load(kind, name)
+    check_vocabulary(tokenizer, model, name)
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
 
 

@@ -10,6 +10,7 @@ import torch
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
+from unshaken.matching import check_tokens
 from unshaken.truncation import tokenised
 
 
@@ -19,10 +20,12 @@ class TextCollator:
 
     tokenizer: Any
     max_length: int = 128
+    table_rows: int | None = None  # of the model's embeddings; None if that is not known
 
     def __call__(self, rows: Sequence[Example]) -> dict[str, Any]:
         encoded = tokenised(self.tokenizer, [row.texts for row in rows], self.max_length, padding=True)
         batch: dict[str, Any] = {key: torch.tensor(value) for key, value in encoded.items()}
+        check_tokens(int(batch["input_ids"].max()), self.table_rows, self.tokenizer)
         is_regression = isinstance(rows[0].label, float)
         batch["labels"] = torch.tensor([row.label for row in rows], dtype=torch.float if is_regression else torch.long)
         batch["examples"] = list(rows)

@@ -246,7 +246,8 @@ def freeze(model: Any, layers: int) -> None:
 
 def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
     """Model and tokenizer with a head for the labels of `train`."""
-    from unshaken.pretrained import CLASSIFIER, check_padding, check_tokenizer, load
+    from unshaken.matching import check_padding, check_tokenizer, check_vocabulary
+    from unshaken.pretrained import CLASSIFIER, load
 
     source = resolve_model(name)
     labels = train.label_names or tuple(str(label) for label in range(train.num_labels))
@@ -259,7 +260,8 @@ def load_classifier(name: str, train: Examples) -> tuple[Any, Any]:
     model = load(CLASSIFIER, source, new_head=True, num_labels=train.num_labels, **names)
     check_tokenizer(tokenizer, model, name)
     ensure_padding(tokenizer, model, name)
-    check_padding(model, tokenizer, name)
+    check_padding(tokenizer, model, name)
+    check_vocabulary(tokenizer, model, name)
     return model.float(), tokenizer
 
 

@@ -28,6 +28,7 @@ from unshaken.defences import parse as parse_defence
 from unshaken.defences.base import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
+from unshaken.matching import check_vocabulary, table_rows
 from unshaken.packing import Packed
 from unshaken.processes import Shard
 from unshaken.readers import FILE_NAME as READER_FILE
@@ -90,6 +91,7 @@ class RobustTrainer(SafeTrainer):
         selection_attack = None if selection_attack is None else find_attack(selection_attack)
         train_dataset, eval_dataset = read_splits(train_dataset, eval_dataset, model.config, processing_class, reader)
         check_arguments(args, train_dataset, eval_dataset)
+        check_vocabulary(processing_class, model)
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
             raise UnshakenError("selection_attack needs validation texts: pass an Examples split as eval_dataset")
         if args.label_smoothing_factor or kwargs.get("compute_loss_func") is not None:
@@ -101,7 +103,7 @@ class RobustTrainer(SafeTrainer):
         self.reader = reader
         evaluated = eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]
         if data_collator is None and any(isinstance(split, Examples) for split in (train_dataset, *evaluated)):
-            data_collator = TextCollator(processing_class, args.max_length)
+            data_collator = TextCollator(processing_class, args.max_length, table_rows(model))
         super().__init__(
             model=model,
             args=args,

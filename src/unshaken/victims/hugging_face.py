@@ -16,9 +16,10 @@ from torch import Tensor
 from unshaken.attention import attention_for_any_shape
 from unshaken.errors import UnshakenError
 from unshaken.files import trained_length
+from unshaken.matching import check_padding, check_tokenizer, check_tokens, check_vocabulary, table_rows
 from unshaken.names import lookup
 from unshaken.precision import full_products
-from unshaken.pretrained import CLASSIFIER, DTYPES, check_padding, check_tokenizer, explained, fingerprint, locate
+from unshaken.pretrained import CLASSIFIER, DTYPES, explained, fingerprint, locate
 from unshaken.pretrained import load as load_pretrained
 from unshaken.processes import own_device
 from unshaken.readers import Readers
@@ -70,7 +71,8 @@ class ModelVictim(Victim):
                 f"the tokenizer of {self.name} has no padding token; set tokenizer.pad_token and "
                 "model.config.pad_token_id first"
             )
-        check_padding(model, tokenizer, self.name)
+        check_padding(tokenizer, model, self.name)
+        check_vocabulary(tokenizer, model, self.name)
         if batch_tokens is not None and batch_tokens < 1:
             raise UnshakenError(f"batch_tokens is {batch_tokens}; it must be at least 1")
         self.model: Any = model.eval()
@@ -169,6 +171,8 @@ class ModelVictim(Victim):
                 f"{self.name} cannot answer {empty} of {len(rows)} texts, which have no token, since its tokenizer "
                 "adds none: leave empty texts out"
             )
+        if len(rows):
+            check_tokens(int(rows.ids.max()), table_rows(self.model), self.tokenizer)
         with self.answering():
             logits = self.logits(self._on_device(rows), self._call, self._launch_tokens)
         return checked(log_softmax(logits.cpu().numpy()), len(rows), self.num_labels, self.name)
