@@ -322,8 +322,10 @@ def test_a_stopped_run_goes_on(
     assert [item.accuracy(name) for item in found.report.evaluations for name in item.conditions] == [
         item.accuracy(name) for item in whole.report.evaluations for name in item.conditions
     ]
-    weights = [(run.hardened.folder / "model.safetensors").read_bytes() for run in (whole, found)]
-    assert weights[0] == weights[1]
+    for name in ("model.safetensors", "tokenizer.json"):
+        for tuned in ("plain", "hardened"):
+            files = [(getattr(run, tuned).folder / name).read_bytes() for run in (whole, found)]
+            assert files[0] == files[1], (tuned, name)
 
 
 def test_recipes_name_real_sets(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ class TextCollator:
         batch["examples"] = list(rows)
         return batch
 
+    def ask_as_training_does(self) -> None:
+        """A tokenizer is saved with what it was asked for last; in a run that had ended, nothing of training was."""
+        tokenised(self.tokenizer, [("a",)], self.max_length, padding=True)
+
 
 def check_labels(labels: Sequence[int | float], num_labels: int, name: str) -> None:
     """Refuse labels the model has no output for, before a CUDA assert does."""

@@ -306,6 +306,8 @@ class RobustTrainer(SafeTrainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write an ordinary model and how it was trained; checkpoints, which the Trainer writes itself, hold more."""
+        if isinstance(self.data_collator, TextCollator):
+            self.data_collator.ask_as_training_does()
         with contextlib.nullcontext() if _internal_call else settled_on_save(self.model):
             super().save_model(output_dir, _internal_call)
         folder = Path(output_dir or self.args.output_dir or ".")
