@@ -6,7 +6,7 @@ import json
 
 import pandas
 import pytest
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 from victims import TEXTS, labelled, make_tokenizer, tiny_bert
 
 import unshaken
@@ -97,6 +97,69 @@ def test_what_a_trainer_cannot_work_with_is_told_in_its_own_words(tmp_path, tabl
     assert found.train_dataset.texts == [(row["text"],) for row in rows]  # dicts are rows as of a table
     assert not found.args.greater_is_better
     assert trainer(arguments={"eval_strategy": "no"}).eval_dataset is None
+
+
+class Measuring(TrainerCallback):
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        metrics["eval_own"] = 1.0
+
+
+class Own(RobustTrainer):
+    def evaluate(self, *args, **kwargs):
+        return {**super().evaluate(*args, **kwargs), "eval_own": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "told"),
+    [
+        ("eval_acuracy", {}, "'eval_acuracy', which no evaluation gives; did you mean 'eval_accuracy'"),
+        ("acuracy", {}, "'acuracy', which no evaluation gives; did you mean 'accuracy'"),
+        ("f1", {}, "'f1', which no evaluation gives; known: accuracy, loss"),
+        (
+            "accuracy_under_attack",
+            {},
+            "pass the attack that it is about: .*selection_attack='pwws'",
+        ),
+        ("accuracy_under_atack", {"selection_attack": "pwws"}, "did you mean 'accuracy_under_attack'"),
+        ("accuracy", {"arguments": {"prediction_loss_only": True}}, "known: loss"),
+        (
+            "eval_loss",
+            {"several": True},
+            "did you mean 'eval_(old|new)_loss'",
+        ),  # though nothing is loaded at the end
+        ("eval_accuracy", {}, None),
+        ("accuracy", {}, None),
+        ("runtime", {}, None),
+        ("accuracy_under_attack", {"selection_attack": "random:samples=1"}, None),
+        ("eval_new_accuracy", {"several": True}, None),
+        ("f1", {"compute_metrics": lambda prediction: {"f1": 1.0}}, None),
+        ("own", {"callbacks": [Measuring()]}, None),
+        ("own", {"kind": Own}, None),
+        (None, {"arguments": {"load_best_model_at_end": False}}, None),
+        ("f1", {"arguments": {"eval_strategy": "no"}}, None),
+    ],
+)
+def test_a_metric_that_nothing_gives_is_told_before_training(tmp_path, table, metric, given, told):
+    """The stock Trainer ends in a KeyError after a whole epoch."""
+    tokenizer = make_tokenizer(tmp_path)
+    given = {"kind": RobustTrainer, "several": False, "arguments": {}, **given}
+    kind, several, arguments = (given.pop(key) for key in ("kind", "several", "arguments"))
+    arguments = {"load_best_model_at_end": False if several else None, "num_train_epochs": 1, **arguments}
+    trainer = kind(
+        tiny_bert(tokenizer).float(),
+        RobustTrainingArguments(str(tmp_path / "run"), use_cpu=True, metric_for_best_model=metric, **arguments),
+        processing_class=tokenizer,
+        train_dataset=table,
+        eval_dataset={"old": table, "new": table[:4]} if several else table[:4],
+        **given,
+    )
+    if told is None:
+        trainer.train()
+        assert trainer.state.global_step
+        return
+    with pytest.raises(UnshakenError, match=told):
+        trainer.train()
+    assert not trainer.state.global_step
 
 
 def test_a_model_without_class_names_takes_those_it_was_trained_on(tmp_path, table):

@@ -21,6 +21,7 @@ from unshaken.defences import InformativeTerm, Standard
 from unshaken.training.nested_state import load_tensors
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler
+from unshaken.training.selection import accuracy_under_attack
 
 __all__ = ["tokenizer"]  # the fixture
 
@@ -164,13 +165,13 @@ def test_processes_share_the_texts_that_select_unless_all_must_pass_together(
     found = []
     for rank in range(processes):
         monkeypatch.setattr(RobustTrainingArguments, "process_index", rank)
-        found.append(trainer._accuracy_under_attack(attack))
+        found.append(accuracy_under_attack(trainer, attack))
     chosen = [row.id for row in rows.sample(12, seed=trainer.args.seed)]
     assert sorted(attacked) == sorted(chosen * (processes if sharded else 1))
     assert found == [withstood / answered for withstood, answered in counts]
     assert all(answered == 12 for _, answered in counts) == (sharded or processes == 1)
     nothing = SimpleNamespace(tally=lambda outcome: 0, answered=0)
-    assert math.isnan(trainer._accuracy_under_attack(lambda victim, chosen: nothing))
+    assert math.isnan(accuracy_under_attack(trainer, lambda victim, chosen: nothing))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from unshaken.training.collator import check_kind, check_labels
 from unshaken.training.defaults import schedule
 from unshaken.training.nonfinite import finite_gradients
 from unshaken.training.resuming import Clock, begin, chosen_before, step_of, whole_checkpoint
-from unshaken.training.trainer import accuracy
+from unshaken.training.selection import accuracy
 
 __all__ = ["tokenizer"]  # the fixture
 

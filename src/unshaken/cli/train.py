@@ -144,7 +144,7 @@ def train(
     from unshaken.substitutions import joined_substitutions
     from unshaken.training.determinism import make_deterministic
     from unshaken.training.fine_tuning import Plan, fine_tune
-    from unshaken.training.trainer import SELECTION_EXAMPLES
+    from unshaken.training.selection import SELECTION_EXAMPLES
 
     cpu = options.trains_on_cpu(cpu, device)
     if cuda_graphs:

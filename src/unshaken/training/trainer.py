@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 
-from unshaken.attacks import Attack, Victim, find_attack
+from unshaken.attacks import Attack, find_attack
 from unshaken.attention import attention_for_any_shape
 from unshaken.connections import Captured, connection_of, solve_records
 from unshaken.defences import Defence, Standard, release
@@ -30,7 +29,6 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.matching import check_vocabulary, table_rows
 from unshaken.packing import Packed
-from unshaken.processes import Shard
 from unshaken.readers import FILE_NAME as READER_FILE
 from unshaken.readers import Readers
 from unshaken.smoothing import settled_on_save
@@ -42,11 +40,11 @@ from unshaken.training.nonfinite import FiniteGuard, SolveWatch
 from unshaken.training.record import leave_record
 from unshaken.training.safe_trainer import SafeTrainer
 from unshaken.training.sampler import ClassBalancedSampler, SimilarLengthSampler
+from unshaken.training.selection import SELECTION_EXAMPLES, UNDER_ATTACK, accuracy, accuracy_under_attack, check_metric
 from unshaken.training.sharding import replicated, shard_layers
 from unshaken.training.splits import check_arguments, name_classes, read_evaluation, read_splits
 
 DEFENCE_FILE = "defence.safetensors"
-SELECTION_EXAMPLES = 500  # a tenth of them would choose by luck: its standard error is 7 points
 
 
 class RobustTrainer(SafeTrainer):
@@ -136,6 +134,10 @@ class RobustTrainer(SafeTrainer):
         self._graphs: Captured | None = None
         self._rows = Packed(model)
         self.add_callback(DefenceCallback(self))
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        check_metric(self)  # only now: callbacks may have been added
+        return super().train(*args, **kwargs)
 
     # ------------------------------------------------------------------------------------------------ the objective
 
@@ -265,7 +267,7 @@ class RobustTrainer(SafeTrainer):
             eval_dataset = self._read(eval_dataset)
         metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         if self.selection_attack is not None and eval_dataset is None:
-            extra = {f"{metric_key_prefix}_accuracy_under_attack": self._accuracy_under_attack(self.selection_attack)}
+            extra = {f"{metric_key_prefix}_{UNDER_ATTACK}": accuracy_under_attack(self, self.selection_attack)}
             self.log(dict(extra))
             metrics |= extra
         return metrics
@@ -275,21 +277,6 @@ class RobustTrainer(SafeTrainer):
 
     def _read(self, split: Any) -> Any:
         return read_evaluation(split, self.train_dataset, self.model.config, self.processing_class, self.reader)
-
-    def _accuracy_under_attack(self, attack: Attack) -> float:
-        """Processes share the examples, and all get the same answer: they must agree on the best checkpoint."""
-        chosen = self.eval_dataset.sample(self.selection_examples, seed=self.args.seed)
-        if not self.is_fsdp_enabled:  # where every pass needs all of them
-            shard = Shard(rank=self.args.process_index, count=self.args.world_size)
-            chosen = chosen.with_rows([row for row in chosen if shard.owns(row.id)])
-        options: dict[str, Any] = {"max_length": self.args.max_length, "reader": self.reader}
-        victim = Victim.from_model(self.model, self.processing_class, **options)
-        counts = torch.zeros(2, device=self.args.device)
-        if len(chosen):
-            results = attack(victim, chosen)
-            counts += torch.tensor([results.tally("failure"), results.answered], device=self.args.device)
-        withstood, answered = self.accelerator.reduce(counts, reduction="sum").tolist()
-        return withstood / answered if answered else math.nan
 
     # ------------------------------------------------------------------------------------------ optimizer and files
 
@@ -364,8 +351,3 @@ class RobustTrainer(SafeTrainer):
             for layer, first in self._solves.news().items():
                 self._guard.warn(f"the implicit solve of layer {layer} diverged; from now on the log counts", first)
         super().log(logs, *args, **kwargs)
-
-
-def accuracy(prediction: Any) -> dict[str, float]:
-    logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-    return {"accuracy": float((logits.argmax(-1) == prediction.label_ids).mean())}
