@@ -50,6 +50,7 @@ class Examples(Sequence[Example]):
     label_names: tuple[str, ...] = ()  # in label order; empty for regression or where names are unknown
     metric: str = "accuracy"
     is_part: bool = field(default=False, compare=False)  # of a larger set: an attack may find no word to change here
+    order_guessed: bool = field(default=False, compare=False)  # of label_names: nobody said that a model counts so
 
     def __post_init__(self) -> None:
         counts = Counter(row.id for row in self.rows)
@@ -96,7 +97,8 @@ class Examples(Sequence[Example]):
             if names and row.label >= len(names):
                 raise UnshakenError(f"the label {row.label} has no name; label_names are {', '.join(names)}, from 0")
         columns = ("text1", "text2") if rows and len(rows[0].texts) == 2 else ("text",)
-        return cls(rows=rows, name=name, columns=columns, label_names=names)
+        guessed = named and not label_names
+        return cls(rows=rows, name=name, columns=columns, label_names=names, order_guessed=guessed)
 
     @classmethod
     def from_pandas(cls, frame: Any, **options: Any) -> Examples:

@@ -21,7 +21,8 @@ from unshaken.cli import app as commands
 from unshaken.cli.attack import attack, coloured_diff, file_names
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
-from unshaken.evaluation import Report
+from unshaken.evaluation import Report, evaluate
+from unshaken.examples import Examples
 from unshaken.solvers import Anderson
 
 app = typer.Typer()
@@ -78,6 +79,61 @@ def test_an_order_of_classes_that_was_guessed_is_said(files: dict[str, Path], tm
     assert both.stderr.count("does not name its classes") == 1
     assert f"{files['model']} does not name its classes" in both.stderr
     assert "are taken in the order spam 0, ham 1" in both.stderr
+
+
+UNNAMED = "does not name its classes"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "attack --attack pwws,greedy --block 3",
+        "attack --attack pwws --vote 2",
+        "attack --attack pwws --dry-run",
+        "evaluate --attack pwws --calibrate",
+        "evaluate --certify safer:samples=50 -n 2",
+        "certify --certificate safer:samples=50 -n 2",
+        "detect --vote 2 --false-alarms 0.5",
+        "scan --family typos --reader unicode",
+    ],
+)
+def test_each_command_says_it_once(files: dict[str, Path], tmp_path: Path, words: str) -> None:
+    rows = [json.loads(line) for line in files["reviews"].read_text().splitlines()]
+    rows[0]["label"] = 1 - rows[0]["label"]  # or no temperature is best
+    named = tmp_path / "named.jsonl"
+    named.write_text("".join(json.dumps({**row, "label": ("ham", "spam")[row["label"]]}) + "\n" for row in rows))
+    shutil.copytree(files["model"], tmp_path / "model")  # another one: a process says it once of each
+    command, *more = words.split()
+    if command != "scan":
+        more += ["--substitutions", f"dictionary:path={files['words']}"]
+    out = ["--out", str(tmp_path / "out"), "--device", "cpu"]
+    done = CliRunner().invoke(commands, [command, str(tmp_path / "model"), str(named), *out, *more])
+    assert done.exception is None, done.output
+    assert done.stderr.count(UNNAMED) == 1
+    assert f"{tmp_path / 'model'} {UNNAMED}, so those of named/test are taken in the order ham 0, spam 1" in done.stderr
+
+
+def test_python_says_it_once_and_only_of_an_order_that_was_guessed(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(files["model"], tmp_path / "model")
+    victim = Victim.from_pretrained(tmp_path / "model", device="cpu")
+    texts, words = ["a good film", "bad film"], ["spam", "ham"]
+    told = Examples.from_lists(texts, words, label_names=("ham", "spam"))
+    for rows in (told, Examples.from_lists(texts, [0, 1]), [{"text": "good", "label": n} for n in (0, 1)]):
+        evaluate(victim, rows)
+    assert UNNAMED not in capsys.readouterr().err
+    table = [{"text": text, "label": word} for text, word in zip(texts, words, strict=True)]
+    for rows, name in ((Examples.from_lists(texts, words), "examples"), (table, "table/test")):
+        for _ in range(2):
+            evaluate(victim, rows, ["random:samples=1"])
+        said = capsys.readouterr().err
+        assert said.count(UNNAMED) == 1
+        assert f"{tmp_path / 'model'} {UNNAMED}, so those of {name} are taken in the order ham 0, spam 1" in said
+    # By the names of the first model, which the second has not.
+    names = Victim.from_callable(lambda given: [[0.5, 0.5] for _ in given], label_names=("spam", "ham"), name="named")
+    evaluate([names, victim], table)
+    assert "are taken in the order spam 0, ham 1" in capsys.readouterr().err
 
 
 def test_a_killed_run_is_refused_before_a_model_is_loaded(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from unshaken.examples import Examples
     from unshaken.victims.base import Victim
 
-SHOWN = 10  # classes that a note lists
 SOON_READ = 2**26  # bytes: to read a larger file twice takes longer than the model
 
 
@@ -28,11 +28,10 @@ def load_sets(
     label_column: str | None = None,
     unlabelled: bool = False,
     texts_only: bool = False,
-    others: Sequence[Victim] = (),
 ) -> dict[str, Examples]:
     """What can be reported of each task; AdvGLUE is narrowed to the tasks named beside it.
 
-    `others` are asked as well: a file's classes are read by the names of `victim`, which they may not have.
+    A file's classes are read by the names of `victim`; other victims may not have them.
     """
     from unshaken.tasks import TASKS, known_task, load_examples, load_task, task_names
 
@@ -52,9 +51,7 @@ def load_sets(
         if Path(name).is_file():
             columns = _columns(victim.folder, name, text_columns, label_column, texts_only)
             how: dict[str, Any] = {"label_names": victim.label_names or None, "unlabelled": unlabelled, **columns}
-            rows = load_examples(name, count=count, seed=seed, **how)
-            for asked in (victim, *others):
-                _tell_order(asked, rows)
+            rows = replace(load_examples(name, count=count, seed=seed, **how), order_guessed=True)
         else:
             task = known_task(name)
             takes_data = task is not None and task.package is None  # the others bring or name their own files
@@ -65,23 +62,6 @@ def load_sets(
     if not sets:
         raise UnshakenError(f"no task in {tasks!r}; name one, such as sst2, or a file")
     return sets
-
-
-def _tell_order(victim: Victim, rows: Examples) -> None:
-    """Which number a class got by its name where the victim names none: in another order, right counts as wrong."""
-    from unshaken.display import note
-    from unshaken.processes import Shard
-    from unshaken.tasks.rows import UNLABELLED
-
-    if victim.label_names or all(map(str.isdecimal, rows.label_names)) or set(rows.labels) == {UNLABELLED}:
-        return
-    if Shard.from_environment().leads:
-        numbered = ", ".join(f"{name} {number}" for number, name in enumerate(rows.label_names[:SHOWN]))
-        more = ", ..." if len(rows.label_names) > SHOWN else ""
-        note(
-            f"{victim.name} does not name its classes, so those of {rows.name} are taken in the order {numbered}{more}"
-            "; if the model counts otherwise, write their numbers into the file, from 0"
-        )
 
 
 def _file_stem(name: str) -> str:
@@ -108,7 +88,8 @@ def blocks_of(
     if count is not None:
         raise UnshakenError("-n draws rows and --block takes all of them; leave one out")
     columns = _columns(victim.folder, task, text_columns, label_column)
-    return load_blocks(task, size, label_names=victim.label_names or None, **columns)
+    blocks = load_blocks(task, size, label_names=victim.label_names or None, **columns)
+    return (replace(rows, order_guessed=True) for rows in blocks)
 
 
 def require_rows(

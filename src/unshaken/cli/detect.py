@@ -75,6 +75,7 @@ def detect(
     from unshaken.files import locked, write_json
     from unshaken.schema import encode
     from unshaken.victims import Victim, Vote
+    from unshaken.victims.classes import require_same_classes
 
     chosen = parse_attacks([attack], substitutions)
     if len(chosen) != 1 or not isinstance(chosen[0], SearchAttack):
@@ -87,6 +88,8 @@ def detect(
         voted = options.voting(victim, vote, vote_rate, vote_substitutions or substitutions)
         assert isinstance(voted, Vote)
         sets = load_sets(task, data, victim, count, seed, **columns)
+        for examples in sets.values():  # all of them before the first is attacked
+            require_same_classes(victim, examples)
         paths = options.new_files(out, sets, "detection")
         others: Examples | None = None
         if calibration is not None:

@@ -46,7 +46,7 @@ def measured(
     how: dict[str, Any] = {"seed": seed, "recheck": recheck}
     run = {**how, "out": out, "resume": resume, "progress": console.is_terminal and shard.leads, "shard": shard}
     blocks = None if block is None else blocks_of(task, block, count, victims[0], data=data, **columns)
-    sets = load_sets(task, data, victims[0], count, seed, **columns, others=victims[1:]) if blocks is None else {}
+    sets = load_sets(task, data, victims[0], count, seed, **columns) if blocks is None else {}
     if dry_run:
         how |= {"calibrate": calibrate, "views": views if blocks is None else None}
         for parts in [blocks] if blocks is not None else [[rows] for rows in sets.values()]:

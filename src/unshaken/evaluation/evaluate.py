@@ -112,8 +112,12 @@ def _sets(examples: Any, models: Sequence[Victim]) -> list[Examples]:
     """Examples with their names; tables are read with the classes of the first model."""
     named = examples.items() if isinstance(examples, Mapping) else [(None, examples)]
     labels = (models[0].label_names if models else ()) or None
-    sets = [(key, one if isinstance(one, Examples) else table_examples(one, label_names=labels)) for key, one in named]
+    sets = [(key, one if isinstance(one, Examples) else _table(one, labels)) for key, one in named]
     return [rows if key is None else replace(rows, name=str(key)) for key, rows in sets]
+
+
+def _table(table: Any, labels: Sequence[str] | None) -> Examples:
+    return replace(table_examples(table, label_names=labels), order_guessed=True)  # for the models but the first
 
 
 def _check_input(models: Sequence[Victim], sets: Sequence[Examples]) -> None:

@@ -288,6 +288,7 @@ def describe(source: Source, columns: ColumnNames, *, name: str) -> Task:
         metric="accuracy" if label_names else "pearson",
         label_column=label,
         id_column=columns.id,
+        order_guessed=columns.label_names is None,
     )
 
 

@@ -67,6 +67,7 @@ def _split_of(rows: Iterable[Example], task: Task, split: str) -> Examples:
         columns=task.columns,
         label_names=task.label_names,
         metric=task.metric,
+        order_guessed=task.order_guessed,
     )
 
 

@@ -48,6 +48,8 @@ class Task:
         drop_unlabelled: Rows without a gold label are left out (SNLI).
         test_share: Data that come in one piece: this share of them is the test set, the same for every seed.
         clean_task: For an adversarial set, the task its models are trained on.
+        order_guessed: The classes are in the order in which they sort, or a file declares them: a model may count
+            otherwise.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Task:
     drop_unlabelled: bool = False
     test_share: float = 0.0
     clean_task: str | None = None
+    order_guessed: bool = False
 
     @property
     def is_regression(self) -> bool:

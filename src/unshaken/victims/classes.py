@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
+from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
+from unshaken.processes import Shard
 from unshaken.victims.base import Victim
+
+SHOWN = 10  # classes that a note lists
 
 
 def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
     """Refuse labels that the victim has no class for, and class names in another order than its own.
 
-    Examples without class names, a plain list of them for one, are taken to be in the victim's order.
+    An order that was guessed for a victim without names is told, once. Examples without class names, a plain list of
+    them for one, are taken to be in the victim's order.
     """
     names = examples.label_names if isinstance(examples, Examples) else ()
     called = examples.name if isinstance(examples, Examples) else "the list of examples"
@@ -30,6 +36,21 @@ def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
         raise UnshakenError(
             f"{victim.name} counts its classes as {', '.join(own)}, {called} as {', '.join(wanted)}; give the "
             "examples label_names in the model's order"
+        )
+    is_guess = isinstance(examples, Examples) and examples.order_guessed and not victim.label_names
+    if is_guess and not all(map(str.isdecimal, names)) and any(row.label >= 0 for row in examples):
+        _tell_order(victim.folder, called, names)
+
+
+@functools.cache  # once, however many blocks, attacks and temperatures there are
+def _tell_order(who: str, data: str, names: Sequence[str]) -> None:
+    """Which number a class got by its name: in another order, right counts as wrong."""
+    if Shard.from_environment().leads:
+        numbered = ", ".join(f"{name} {number}" for number, name in enumerate(names[:SHOWN]))
+        more = ", ..." if len(names) > SHOWN else ""
+        note(
+            f"{who} does not name its classes, so those of {data} are taken in the order {numbered}{more}; if the "
+            "model counts otherwise, write their numbers in place of the names, from 0"
         )
 
 
