@@ -166,7 +166,7 @@ class _Clock:
             from transformers import AutoModelForSequenceClassification
 
             from unshaken.pretrained import load
-            from unshaken.training.fine_tuning import resolve_model
+            from unshaken.training.base_model import resolve_model
 
             path = resolve_model(self.workspace.encoders[encoder])
             model = AutoModelForSequenceClassification.from_config(load("AutoConfig", path))

@@ -66,7 +66,7 @@ class Workspace:
         """A folder or encoder that is not there is a mistake of the call, not of every run."""
         from unshaken.names import lookup
         from unshaken.pretrained import DTYPES, load
-        from unshaken.training.fine_tuning import resolve_model
+        from unshaken.training.base_model import resolve_model
 
         if self.scoring_dtype is not None:
             lookup("dtype", self.scoring_dtype, DTYPES)

@@ -21,18 +21,8 @@ from unshaken.evaluation import TrainingRecord
 from unshaken.files import TRAINING_FILE
 from unshaken.readers import Readers, Unicode
 from unshaken.substitutions.dictionary import Dictionary
-from unshaken.training.fine_tuning import (
-    Plan,
-    _identity,
-    _reader,
-    _record,
-    _schedule,
-    ensure_padding,
-    fine_tune,
-    freeze,
-    load_classifier,
-    resolve_model,
-)
+from unshaken.training.base_model import ensure_padding, freeze, load_classifier, resolve_model
+from unshaken.training.fine_tuning import Plan, _identity, _reader, _record, _schedule, fine_tune
 from unshaken.training.resuming import begin
 
 __all__ = ["tokenizer"]  # the fixture

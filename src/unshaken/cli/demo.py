@@ -56,7 +56,7 @@ def demo(
     from unshaken.console import Console
     from unshaken.evaluation import merge
     from unshaken.reports.model_card import save_model_card
-    from unshaken.training.fine_tuning import MINILM
+    from unshaken.training.base_model import MINILM
 
     transformers.logging.disable_progress_bar()
     console, start = Console(), time.perf_counter()

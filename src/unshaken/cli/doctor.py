@@ -50,7 +50,7 @@ def doctor(
     )
     from unshaken.console import Console, terminal_table
     from unshaken.solvers import GradientDescent
-    from unshaken.training.fine_tuning import ensure_padding
+    from unshaken.training.base_model import ensure_padding
 
     console = Console()
     network, tokenizer = _load(model)
@@ -120,7 +120,7 @@ def doctor(
 def _load(name: str) -> tuple[Any, Any]:
     from unshaken.matching import check_vocabulary
     from unshaken.pretrained import CLASSIFIER, load
-    from unshaken.training.fine_tuning import resolve_model
+    from unshaken.training.base_model import resolve_model
 
     source = resolve_model(name)
     model, tokenizer = load(CLASSIFIER, source, new_head=True).float(), load("AutoTokenizer", source)

@@ -22,7 +22,8 @@ from unshaken.tasks import Official, Standard, TaskData, load_task, save_example
 from unshaken.tasks.load import HELD_OUT_FILE, split_seed
 from unshaken.tasks.sampling import stratified_split
 from unshaken.training.arguments import RobustTrainingArguments
-from unshaken.training.fine_tuning import MINILM, FineTuned, Plan, fine_tune
+from unshaken.training.base_model import MINILM
+from unshaken.training.fine_tuning import FineTuned, Plan, fine_tune
 from unshaken.victims import Victim
 from unshaken.victims.hugging_face import ModelVictim
 

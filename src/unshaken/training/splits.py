@@ -27,11 +27,16 @@ def read_splits(train: Any, evaluation: Any, config: Any, tokenizer: Any, reader
     return train, read_evaluation(evaluation, train, config, tokenizer, reader)
 
 
-def check_arguments(args: Any, train: Any, evaluation: Any) -> None:
+def check_arguments(args: Any, train: Any, evaluation: Any, objective: Any = None) -> None:
     """What the stock Trainer would say of settings that its caller never made, or say after an epoch."""
     if not isinstance(args, RobustTrainingArguments):
         raise UnshakenError(
             f"args is a {type(args).__name__}; RobustTrainer takes RobustTrainingArguments, which has the same fields"
+        )
+    if args.label_smoothing_factor or objective is not None:
+        raise UnshakenError(
+            "label_smoothing_factor and compute_loss_func are the stock Trainer's objectives; here the defence is the "
+            "objective: write one (docs/defences/index.md shows label smoothing)"
         )
     if evaluation is None and args.eval_strategy != "no":
         raise UnshakenError(

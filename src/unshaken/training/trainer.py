@@ -88,15 +88,10 @@ class RobustTrainer(SafeTrainer):
         defence = parse_defence(defence) if isinstance(defence, str) else defence
         selection_attack = None if selection_attack is None else find_attack(selection_attack)
         train_dataset, eval_dataset = read_splits(train_dataset, eval_dataset, model.config, processing_class, reader)
-        check_arguments(args, train_dataset, eval_dataset)
+        check_arguments(args, train_dataset, eval_dataset, kwargs.get("compute_loss_func"))
         check_vocabulary(processing_class, model)
         if selection_attack is not None and not isinstance(eval_dataset, Examples):
             raise UnshakenError("selection_attack needs validation texts: pass an Examples split as eval_dataset")
-        if args.label_smoothing_factor or kwargs.get("compute_loss_func") is not None:
-            raise UnshakenError(
-                "label_smoothing_factor and compute_loss_func are the stock Trainer's objectives; here the defence is "
-                "the objective: write one (docs/defences/index.md shows label smoothing)"
-            )
         num_labels = int(model.config.num_labels)
         self.reader = reader
         evaluated = eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]
