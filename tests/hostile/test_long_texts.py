@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from unshaken import Victim
 from unshaken.attacks import HotFlip
 from unshaken.attacks.constraints.encoder import SentenceEncoder
-from unshaken.defences.base import Step
+from unshaken.defences.step import Step
 from unshaken.evaluation.probes import probe
 from unshaken.examples import Example, Examples
 from unshaken.substitutions import Dictionary

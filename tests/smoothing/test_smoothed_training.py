@@ -114,7 +114,7 @@ def test_the_trainer_records_what_vocabulary_and_reader_know(tmp_path: Path, ber
 @pytest.mark.parametrize("accumulation", [1, 4])
 def test_other_defences_train_on_it(tmp_path: Path, make_smoothed: Any, bert: Any, accumulation: int) -> None:
     """A smoothed word is one piece, so the hull covers every word of the set."""
-    from unshaken.defences.base import Step
+    from unshaken.defences.step import Step
     from unshaken.training.collator import TextCollator
 
     model, tokenizer = make_smoothed(bert[1])
@@ -129,7 +129,7 @@ def test_other_defences_train_on_it(tmp_path: Path, make_smoothed: Any, bert: An
 
 
 def test_high_temperature_is_the_formula(make_smoothed: Any, bert: Any) -> None:
-    from unshaken.defences.base import Step
+    from unshaken.defences.step import Step
 
     model, tokenizer = make_smoothed(bert[1])
     inputs = dict(tokenizer(TEXTS[:4], padding=True, return_tensors="pt"))
@@ -142,7 +142,7 @@ def test_high_temperature_is_the_formula(make_smoothed: Any, bert: Any) -> None:
 
 
 def test_swap_draws_a_source_first() -> None:
-    from unshaken.defences.base import Step
+    from unshaken.defences.step import Step
 
     few, many = Dictionary(entries={"good": ["fine"]}), Typos()
     defence = SWAP(substitutions=All((few, many), limit=None), variants=4000, rate=1.0)

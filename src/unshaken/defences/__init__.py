@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unshaken.defences.ascc import ASCC
-from unshaken.defences.base import PLAIN, Compose, Defence, Passes, Regulariser, Step
+from unshaken.defences.base import PLAIN, Compose, Defence, Passes, Regulariser
 from unshaken.defences.cost import training_cost
 from unshaken.defences.creat import CreAT
 from unshaken.defences.freelb import FreeLB
@@ -20,6 +20,7 @@ from unshaken.defences.r3f import R3F, R4F
 from unshaken.defences.rift import RIFT
 from unshaken.defences.smart import SMART
 from unshaken.defences.standard import Standard
+from unshaken.defences.step import Step
 from unshaken.defences.swap import SWAP
 from unshaken.defences.teacher import PlainTeacher
 from unshaken.defences.temperature import HighTemperature

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from unshaken.defences.base import Step
 from unshaken.defences.divergences import kl_divergence, log_probabilities
+from unshaken.defences.step import Step
 from unshaken.substitutions import Substitutions, default_substitutions, joined_substitutions
 
 

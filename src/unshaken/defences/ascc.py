@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from unshaken.attention import with_mask_made_once
 from unshaken.defences.adversary import agreement, publish_halves, resolve
-from unshaken.defences.base import Defence, Passes, Step, evaluation_mode
+from unshaken.defences.base import Defence, Passes, evaluation_mode
 from unshaken.defences.divergences import log_probabilities
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.base import Substitutions
 from unshaken.substitutions.hull import SLOTS, Hull

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import PLAIN, Defence, Passes, Step
+from unshaken.defences.base import PLAIN, Defence, Passes
 from unshaken.defences.divergences import widened
 from unshaken.defences.perturbations import (
     ascend,
@@ -20,6 +20,7 @@ from unshaken.defences.perturbations import (
     positive,
     word_embeddings,
 )
+from unshaken.defences.step import Step
 from unshaken.word_gradients import word_gradients
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from unshaken.defences.base import PLAIN, Defence, Passes, Step
+from unshaken.defences.base import PLAIN, Defence, Passes
 from unshaken.defences.perturbations import (
     Norm,
     SharedRandomness,
@@ -22,6 +22,7 @@ from unshaken.defences.perturbations import (
     random_start,
     word_embeddings,
 )
+from unshaken.defences.step import Step
 from unshaken.word_gradients import word_gradients
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import Defence, Passes, Step
+from unshaken.defences.base import Defence, Passes
 from unshaken.defences.divergences import widened
 from unshaken.defences.perturbations import (
     SharedRandomness,
@@ -24,6 +24,7 @@ from unshaken.defences.perturbations import (
     random_start,
     word_embeddings,
 )
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 from unshaken.word_gradients import word_gradients
 

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import Passes, Regulariser, Step, frozen_copy
+from unshaken.defences.base import Passes, Regulariser, frozen_copy
 from unshaken.defences.divergences import widened
 from unshaken.defences.features import Feature, choose_feature, feature_of, pooler_is_new
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 
 logger = logging.getLogger(__name__)

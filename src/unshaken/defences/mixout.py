@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import Regulariser, Step
+from unshaken.defences.base import Regulariser
 from unshaken.defences.perturbations import one_of
+from unshaken.defences.step import Step
 from unshaken.defences.weights import WeightSwap, encoder
 from unshaken.errors import UnshakenError
 

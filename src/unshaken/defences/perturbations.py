@@ -10,7 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unshaken.defences.base import Step, input_embeddings
+from unshaken.defences.base import input_embeddings
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 from unshaken.substitutions.hull_search import embedding_block
 from unshaken.word_gradients import refuse_blind_tokens

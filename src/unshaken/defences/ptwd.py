@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from unshaken.defences.base import Regulariser, Step, frozen_copy
+from unshaken.defences.base import Regulariser, frozen_copy
 from unshaken.defences.perturbations import one_of, positive
 from unshaken.defences.shards import is_sharded, like, local, summed_over_processes
+from unshaken.defences.step import Step
 from unshaken.defences.weights import encoder
 from unshaken.errors import UnshakenError
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unshaken.defences.adversary import publish_halves
-from unshaken.defences.base import PLAIN, Defence, Passes, Step
+from unshaken.defences.base import PLAIN, Defence, Passes
 from unshaken.defences.divergences import log_probabilities, symmetric_kl
 from unshaken.defences.perturbations import (
     SharedRandomness,
@@ -18,6 +18,7 @@ from unshaken.defences.perturbations import (
     positive,
     word_embeddings,
 )
+from unshaken.defences.step import Step
 from unshaken.defences.weights import WeightSwap, output_layer_name
 
 

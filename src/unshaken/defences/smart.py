@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unshaken.defences.base import PLAIN, Defence, Passes, Step, frozen_copy, input_embeddings
+from unshaken.defences.base import PLAIN, Defence, Passes, frozen_copy, input_embeddings
 from unshaken.defences.divergences import kl_divergence, log_probabilities, symmetric_kl, widened
 from unshaken.defences.perturbations import (
     check_reaches_words,
@@ -21,6 +21,7 @@ from unshaken.defences.perturbations import (
     word_embeddings,
 )
 from unshaken.defences.shards import whole
+from unshaken.defences.step import Step
 from unshaken.word_gradients import word_gradients
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unshaken.defences.base import PLAIN, Defence, Passes, Step
+from unshaken.defences.base import PLAIN, Defence, Passes
+from unshaken.defences.step import Step
 
 
 @dataclass(eq=False, kw_only=True)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from unshaken.defences.adversary import agreement, publish_halves, resolve
-from unshaken.defences.base import Defence, Passes, Step, evaluation_mode
+from unshaken.defences.base import Defence, Passes, evaluation_mode
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions.base import Substitutions

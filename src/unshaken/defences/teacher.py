@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unshaken.defences.base import Passes, Regulariser, Step
+from unshaken.defences.base import Passes, Regulariser
 from unshaken.defences.divergences import kl_divergence, log_probabilities
 from unshaken.defences.perturbations import positive
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 from unshaken.victims import Victim
 from unshaken.victims.classes import require_one_order

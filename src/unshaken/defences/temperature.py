@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unshaken.defences.base import Regulariser, Step
+from unshaken.defences.base import Regulariser
 from unshaken.defences.perturbations import positive
+from unshaken.defences.step import Step
 
 
 @dataclass(eq=False, kw_only=True)

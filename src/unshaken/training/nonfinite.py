@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from unshaken.connections import solve_records
-from unshaken.defences.base import Step
 from unshaken.defences.shards import local
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 
 logger = logging.getLogger(__name__)

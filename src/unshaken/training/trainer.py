@@ -24,7 +24,7 @@ from unshaken.attention import attention_for_any_shape
 from unshaken.connections import Captured, connection_of, solve_records
 from unshaken.defences import Defence, Standard, release
 from unshaken.defences import parse as parse_defence
-from unshaken.defences.base import Step
+from unshaken.defences.step import Step
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.matching import check_vocabulary, table_rows
