@@ -10,7 +10,8 @@ import pytest
 
 from unshaken.errors import UnshakenError
 from unshaken.tasks import TASKS, Hub, load_task
-from unshaken.tasks.own import ColumnNames, hub_sources, load_sources
+from unshaken.tasks.own import ColumnNames, load_sources
+from unshaken.tasks.row_sources import hub_sources
 from unshaken.tasks.sources import from_hub
 
 datasets = pytest.importorskip("datasets")

@@ -12,8 +12,9 @@ import pytest
 from unshaken.errors import UnshakenError
 from unshaken.tasks import load_examples, load_task, task_names
 from unshaken.tasks.load import check_examples, split_seed
-from unshaken.tasks.own import ColumnNames, check_rows, describe, file_source, load_sources
+from unshaken.tasks.own import ColumnNames, check_rows, describe, load_sources
 from unshaken.tasks.readers import class_labels, read
+from unshaken.tasks.row_sources import file_source
 from unshaken.tasks.rows import build_examples
 
 ROWS = [("good film", "pos"), ('bad, "very" bad', "neg"), ("line one\nline two", "pos"), ("dull", "neg")] * 5

@@ -12,7 +12,7 @@ from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
 from unshaken.files import atomic_writer
 from unshaken.names import from_spec, installed, lookup, nearest
-from unshaken.tasks import own, sources, tables
+from unshaken.tasks import own, row_sources, sources, tables
 from unshaken.tasks.readers import FORMATS
 from unshaken.tasks.rows import build_blocks
 from unshaken.tasks.sampling import PROTOCOLS, Protocol
@@ -69,10 +69,10 @@ def load_task(
             )
         splits = _own_sources(name_or_path) if is_path else tables.table_sources(name_or_path)
         more = {"validation": validation, "test": test}
-        splits |= {split: own.file_source(Path(path)) for split, path in more.items() if path is not None}
+        splits |= {split: row_sources.file_source(Path(path)) for split, path in more.items() if path is not None}
         loaded = own.load_sources(splits, columns, name=_stem(name_or_path) if is_path else "table")
         if is_path and Path(name_or_path).is_dir():
-            loaded = own.with_unnamed(loaded, Path(name_or_path))
+            loaded = row_sources.with_unnamed(loaded, Path(name_or_path))
     return chosen.apply(loaded, seed=seed, folder=None if data is None else Path(data))
 
 
@@ -104,7 +104,7 @@ def load_examples(
     if count is not None and count < 1:
         raise UnshakenError(f"count is {count}; draw at least 1 row, or all with None")
     columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
-    source = own.file_source(Path(path))
+    source = row_sources.file_source(Path(path))
     if texts_only:
         source = own.texts_alone(source, columns)
     unlabelled = unlabelled or texts_only
@@ -125,7 +125,7 @@ def check_examples(
 ) -> None:
     """Tell what is wrong with a file that `load_examples` is to read, while the names of the classes are not known."""
     columns = own.ColumnNames.of(text_columns, label_column, None, None)
-    source = own.file_source(Path(path))
+    source = row_sources.file_source(Path(path))
     if texts_only:
         source = own.texts_alone(source, columns)
     own.check_rows(source, replace(columns, unlabelled=unlabelled or texts_only), count=count, seed=seed)
@@ -149,7 +149,7 @@ def load_blocks(
     if size < 1:
         raise UnshakenError(f"a block has {size} rows; it must have at least 1")
     columns = own.ColumnNames.of(text_columns, label_column, id_column, label_names)
-    source = own.file_source(Path(path))
+    source = row_sources.file_source(Path(path))
     task = own.describe(source, columns, name=_stem(path))
     return build_blocks(source.records_of(task), task, "test", source.name, size)
 
@@ -225,15 +225,15 @@ def _built_in(task: Task, data: Path | None) -> TaskData:
     return sources.from_package(task) if task.package else sources.from_hub(task)
 
 
-def _own_sources(name: PathLike) -> dict[str, own.Source]:
+def _own_sources(name: PathLike) -> dict[str, row_sources.Source]:
     path = Path(name)
     if path.is_dir():
-        return own.folder_sources(path)
+        return row_sources.folder_sources(path)
     if path.is_file() or path.suffix.lower() in FORMATS:
-        return {"train": own.file_source(path)}
+        return {"train": row_sources.file_source(path)}
     if str(name).count("/") != 1:
         raise UnshakenError(f"unknown task {name!s}, and no such file; {nearest(str(name), TASKS)}")
     try:
-        return own.hub_sources(str(name))
+        return row_sources.hub_sources(str(name))
     except UnshakenError as error:
         raise UnshakenError(f"no such file or folder: {name}; {error}") from error

@@ -8,8 +8,9 @@ from typing import Any
 
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.tasks.own import ColumnNames, Source, hub_source, known_splits, load_sources
+from unshaken.tasks.own import ColumnNames, load_sources
 from unshaken.tasks.readers import numbered
+from unshaken.tasks.row_sources import Source, hub_source, known_splits
 
 
 def table_examples(
