@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from victims import TEXTS, WORD_LIST, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Beam, Genetic, Greedy, Unflagged, Victim
 from unshaken.detection import Agreement, Guarded
-from unshaken.substitutions import All, Dictionary, WordNet, segment
+from unshaken.substitutions import All, Dictionary, Homoglyphs, Typos, WordNet, segment
 from unshaken.victims import Vote
 from unshaken.wordings import PROBE, Wordings
 
@@ -110,6 +110,15 @@ def test_an_open_bracket_that_nothing_closes_leaves_the_table_as_it_is() -> None
         assert (voted.patterns.reworded(wordings(text)) is not None) is settled
 
 
+def test_a_word_that_would_take_an_apostrophe_along_stands_alone_where_there_is_none() -> None:
+    voted, example = Vote(labelless(), k=3, substitutions=ALL), wordings("was this it ?", words=Typos())
+    assert "tis" in example.forms[0]
+    made = voted.patterns.reworded(example)
+    assert made is not None
+    for choice in range(example.sizes[0]):
+        assert [one.write([choice]) for one in made] == voted.rewordings([example.write([choice])])[0]
+
+
 def labelless() -> Victim:
     return Victim.from_callable(lambda texts: np.full((len(texts), 2), 0.5), 2)
 
@@ -127,6 +136,9 @@ def test_the_tokens_of_a_reworded_table_are_those_of_the_reworded_texts(model: A
             assert table.table.rows(row, rows).ids.tolist() == model.tokenizer(text)["input_ids"]
 
 
+ALL = All((WORD_LIST, Typos()))
+
+
 @pytest.mark.parametrize(
     "attack",
     [
@@ -138,14 +150,17 @@ def test_the_tokens_of_a_reworded_table_are_those_of_the_reworded_texts(model: A
     ids=lambda attack: attack.name,
 )
 @pytest.mark.parametrize("texts", [TEXTS, PAIRS], ids=["texts", "pairs"])
+@pytest.mark.parametrize(
+    "words", [WORD_LIST, ALL, All((ALL, Homoglyphs(min_length=4)))], ids=["words", "typos", "look-alikes"]
+)
 def test_an_attack_on_a_vote_finds_the_same_through_tables(
-    model: Any, attack: Any, texts: Any, monkeypatch: pytest.MonkeyPatch
+    model: Any, attack: Any, texts: Any, words: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = Whole(model, 4, substitutions=WORD_LIST)
+    whole, attack = Whole(model, 4, substitutions=words), replace(attack, substitutions=words)
     examples = labelled(whole, texts)
     expected = attack(whole, examples)
     monkeypatch.setattr(Vote, "_predict", None)  # so what is found is found by tables
-    same(attack(vote(model), examples), expected)
+    same(attack(vote(model, substitutions=words), examples), expected)
 
 
 def test_an_attack_on_a_detector_finds_the_same_through_tables(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +241,7 @@ def test_substitutes_are_those_among_the_words_that_were_chosen(
         ("a 好-movie", Dictionary(entries={"好": ["佳", "good"]}), WORD_LIST, None),
         ("a movie-好", Dictionary(entries={"好": ["佳", "good"]}), WORD_LIST, None),
         ("a 好-movie", Dictionary(entries={"movie": ["film", "佳"]}), WORD_LIST, None),
+        ("all 'this", Typos(), WORD_LIST, None),  # "'tis" is one word, and "tis" another
         ("the 'reason", Dictionary(entries={"reason": ["ground", "cause"]}), WORD_LIST, None),  # "'cause" is one word
         (
             "a &marvellous; film",

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,13 @@ def test_a_dictionary_tells_its_file_and_the_words_that_have_replacements(tmp_pa
 
 class AfterVery(Dictionary):
     """Replaces a word only behind "very": what it offers depends on the words around."""
+
+    def candidates(self, words, position):
+        return super().candidates(words, position) if position and words[position - 1] == "very" else []
+
+
+class AfterVeryTypos(Typos):
+    """The same of a set that says of itself that it goes by the word alone."""
 
     def candidates(self, words, position):
         return super().candidates(words, position) if position and words[position - 1] == "very" else []
@@ -468,6 +476,12 @@ def test_a_model_that_is_not_there(tmp_path):
 # Choices
 
 
+KINDS_OF_SETS = (
+    *("dictionary", "context", "reworded", "vectors", "wordnet", "joined"),
+    *("typos", "leet", "hops", "unseen", "unmended"),
+)
+
+
 @pytest.mark.parametrize(
     "choices",
     [
@@ -478,16 +492,36 @@ def test_a_model_that_is_not_there(tmp_path):
         [("assumed",), ("it", "by")],
     ],
 )
-@pytest.mark.parametrize("kind", ["dictionary", "context", "vectors", "wordnet", "joined", "typos"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "dictionary",
+        "context",
+        "reworded",
+        "vectors",
+        "wordnet",
+        "joined",
+        "typos",
+        "leet",
+        "hops",
+        "unseen",
+        "unmended",
+    ],
+)
 def test_candidates_of_choices_are_those_of_every_text_that_they_make(kind, choices, vector_file):
     entries = {"good": ["great", "fine"], "film": ["movie"], "assumed": ["took"]}
     source = {
         "dictionary": Dictionary(entries=entries),
         "context": AfterVery(entries=entries),
+        "reworded": AfterVeryTypos(),
         "vectors": EmbeddingNeighbours(vectors=vector_file),
         "wordnet": WordNet(),
         "joined": All((WordNet(), Dictionary(entries=entries))),
         "typos": Typos(),
+        "leet": Leet(),
+        "hops": TwoHops(Dictionary(entries={**entries, "great": ["large"], "took": ["had"]})),
+        "unseen": Unseen(Typos(kinds=("swap", "drop")), (Dictionary(entries=entries), Typos(kinds=("drop",)))),
+        "unmended": Unmended(Typos(), lambda text: re.sub(r"(.)\1", r"\1", text.lower())),
     }[kind]
     for position, forms in enumerate(choices):
         texts = itertools.product(*choices[:position], [None], *choices[position + 1 :])
@@ -496,7 +530,7 @@ def test_candidates_of_choices_are_those_of_every_text_that_they_make(kind, choi
             for text in texts
         ]
         found = source.for_choices(choices, position)
-        if kind in ("context", "typos"):
+        if kind in ("context", "reworded"):
             assert found is None
         else:
             assert found == (expected[0] if all(one == expected[0] for one in expected) else None)

@@ -17,9 +17,11 @@ class Substitutions(ABC):
         name: The name on the command line.
         provenance: Where the replacements come from and with which settings, in one line for reports.
         fingerprint: SHA-256 of the content, not of the path: equal sets have equal fingerprints on every machine.
+        by_word: Whether the class that says so finds a word's candidates by the word alone.
     """
 
     name: ClassVar[str]
+    by_word: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -71,7 +73,14 @@ class Substitutions(ABC):
 
         None if they depend on which forms the others have, or if a source does not say.
         """
-        return None
+        return None if self._may_read_context else [self.candidates((form,), 0) for form in choices[position]]
+
+    @property
+    def _may_read_context(self) -> bool:
+        """Whether the words around one may count: they do unless the class that finds candidates says `by_word`."""
+        finds = {"candidates", "for_text", "for_texts"}
+        kind = next(one for one in type(self).__mro__ if finds & vars(one).keys())
+        return not vars(kind).get("by_word", False)
 
     def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
         """The candidates of every position of many texts; sources that run a model do it in full batches."""

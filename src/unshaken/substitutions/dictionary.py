@@ -33,6 +33,7 @@ class Dictionary(Substitutions):
     """
 
     name: ClassVar[str] = "dictionary"
+    by_word: ClassVar[bool] = True
 
     entries: Mapping[str, Sequence[str]] = field(repr=False, hash=False)
     lowercase: bool = True
@@ -76,15 +77,6 @@ class Dictionary(Substitutions):
             lower = word.lower()
             known = self._known[word] = [replacement for replacement in found if replacement.lower() != lower]
         return list(known)
-
-    @property
-    def _may_read_context(self) -> bool:
-        """Whether this is a subclass that may read the words around one."""
-        kind = type(self)
-        return kind.candidates is not Dictionary.candidates or kind.for_text is not Dictionary.for_text
-
-    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
-        return None if self._may_read_context else [self.candidates((form,), 0) for form in choices[position]]
 
     def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
         if self._may_read_context:

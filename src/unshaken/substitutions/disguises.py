@@ -36,6 +36,7 @@ class _Disguise(Substitutions):
     limit: int = 8
 
     about: ClassVar[str]
+    by_word: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.min_length < 2 or self.limit < 1:

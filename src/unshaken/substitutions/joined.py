@@ -110,6 +110,7 @@ class TwoHops(Substitutions):
     """
 
     name: ClassVar[str] = "two-hops"
+    by_word: ClassVar[bool] = True
 
     source: Substitutions
     limit: int | None = 8
@@ -196,6 +197,11 @@ class Unseen(Substitutions):
     def for_texts(self, texts: Sequence[Words]) -> list[list[list[str]]]:
         found = zip(self.source.for_texts(texts), *(one.for_texts(texts) for one in self.known), strict=True)
         return [[self._new(own, seen) for own, *seen in zip(*of_text, strict=True)] for of_text in found]
+
+    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
+        found = [one.for_choices(choices, position) for one in (self.source, *self.known)]
+        told = [own for own in found if own is not None]
+        return [self._new(own, seen) for own, *seen in zip(*told, strict=True)] if len(told) == len(found) else None
 
     def _new(self, found: Sequence[str], seen: Sequence[Sequence[str]]) -> list[str]:
         known = {word.lower() for own in seen for word in own}

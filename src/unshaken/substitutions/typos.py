@@ -51,6 +51,7 @@ class Typos(Substitutions):
     """
 
     name: ClassVar[str] = "typos"
+    by_word: ClassVar[bool] = True
 
     kinds: Sequence[str] = KINDS
     min_length: int = 4  # Pruthi et al. 2019, section 3

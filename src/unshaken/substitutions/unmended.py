@@ -81,6 +81,10 @@ class Unmended(Substitutions):
         found = zip(texts, self.source.for_texts(texts), strict=True)
         return [[self._left(word, own) for word, own in zip(*of_text, strict=True)] for of_text in found]
 
+    def for_choices(self, choices: Sequence[Sequence[str]], position: int) -> list[list[str]] | None:
+        found = self.source.for_choices(choices, position)
+        return None if found is None else [self._left(*each) for each in zip(choices[position], found, strict=True)]
+
     def for_pairs(self, pairs: Sequence[tuple[Words, int]]) -> list[list[str]]:
         found = zip(pairs, self.source.for_pairs(pairs), strict=True)
         return [self._left(" ".join(words[at : at + 2]), own) for (words, at), own in found]

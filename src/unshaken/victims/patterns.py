@@ -60,7 +60,9 @@ class Patterns:
         choices: list[list[tuple[str, ...]]] = [[(word,) for word in words] for words in wordings.words]
         for (column, place), forms in zip(wordings.places, wordings.forms, strict=True):
             words = wordings.words[column]
-            if not _stands_apart(words.text, *words.spans[place]) or not all(map(_is_one_word, forms[1:])):
+            start, end = words.spans[place]
+            before = words.text[max(0, start - 1) : start]
+            if not _stands_apart(words.text, start, end) or not all(_is_one_word(form, before) for form in forms[1:]):
                 return None
             choices[column][place] = (*forms, *blotted)
         known = [[self.substitutions.for_choices(own, at) for at in range(len(own))] for own in choices]
@@ -116,9 +118,9 @@ def _between_brackets(text: str, start: int, end: int) -> bool:
     return text.rfind("<", 0, start) > text.rfind(">", 0, start) and closed >= 0 and "<" not in text[end:closed]
 
 
-def _is_one_word(form: str) -> bool:
-    """Whether it is read as one word between any signs: one that ends in a digit may go on behind a point."""
-    apart = segment(f"'{form}'").spans == ((1, 1 + len(form)),)  # "'cause" is a word with its sign
+def _is_one_word(form: str, before: str) -> bool:
+    """Whether it is read as one word there, before any sign: one that ends in a digit may go on behind a point."""
+    apart = segment(f"{before}{form}'").spans == ((len(before), len(before) + len(form)),)  # "'tis" has its sign
     return apart and form[:1].isalpha() and form[-1:].isalpha() and _joins(form)
 
 
