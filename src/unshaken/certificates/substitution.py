@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -91,9 +92,15 @@ class Safer(Certificate):
             known = self._near[word] = tuple(itertools.islice(found, self.neighbourhood))
         return known
 
-    def overlap(self, word: str) -> float:
-        """q: the least overlap of the word's neighbourhood with that of anything an attacker may write for it."""
-        allowed = {match_case(word, other) for other in self.substitutions.neighbours(word)} - {word}
+    def overlap(self, word: str, here: Sequence[str] = ()) -> float:
+        """q: the least overlap of the word's neighbourhood with that of anything an attacker may write for it.
+
+        Args:
+            here: What the set allows in place of the word where it stands. Of a set that reads the context and has a
+                limit, such as WordNet within `All`, that may be more than it allows of the word alone.
+        """
+        others = (*self.substitutions.neighbours(word), *here)
+        allowed = {match_case(word, other) for other in others} - {word}
         return min((self._shared(word, other) for other in allowed), default=1.0)
 
     def _shared(self, word: str, other: str) -> float:
@@ -105,8 +112,9 @@ class Safer(Certificate):
     def radius(self, texts: Texts, share: float) -> int:
         if any(map(_may_become_markup, texts)):
             return 0
-        found_words = (word for text in texts for word in segment(text))
-        overlaps = sorted(own for word in found_words if (own := self.overlap(word)) < 1)
+        columns = map(segment, texts)
+        found_words = (own for words in columns for own in zip(words, self.substitutions.for_text(words), strict=True))
+        overlaps = sorted(own for word, here in found_words if (own := self.overlap(word, here)) < 1)
         products = itertools.accumulate(overlaps, lambda left, own: left * own, initial=1.0)
         found = largest_radius(share - 1 + product > MAJORITY for product in products)
         return ALL_WORDS if found == len(overlaps) else found
