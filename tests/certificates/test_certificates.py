@@ -441,6 +441,20 @@ def test_some_draws_choose_the_class_and_only_the_others_bound_its_share(first: 
     assert (row.prediction, row.radius) == ((guessed, 7) if is_proved else (None, -1))
 
 
+@pytest.mark.parametrize("certificate", certificates(), ids=lambda item: item.name)
+def test_nothing_is_proved_of_answers_that_are_drawn_at_random(certificate: Certificate) -> None:
+    """A text such as "dog0" has one rewording, itself: one answer counted for all draws, and coins were certified."""
+    coin = np.random.default_rng(0)
+
+    def answers(texts: list[str]) -> np.ndarray:
+        positive = np.where(coin.random(len(texts)) < 0.5, 0.1, 0.9)
+        return np.stack([1 - positive, positive], axis=1)
+
+    examples = [Example(id=str(number), texts=(f"dog{number}",), label=1) for number in range(3)]
+    with pytest.raises(UnshakenError, match="answers a text otherwise when it is asked again"):
+        certificate(Victim.from_callable(answers, 2), examples)
+
+
 def test_accuracies_are_counted_by_hand() -> None:
     proved = [(1, 1, 0), (1, 1, 2), (0, 1, 5), (1, None, -1), (1, 1, ALL_WORDS)]  # label, prediction, radius
     rows = tuple(

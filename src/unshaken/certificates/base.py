@@ -20,6 +20,8 @@ from unshaken.victims.classes import require_same_classes
 
 ALL_WORDS = 10**9  # a radius beyond the length of any text
 MAJORITY = 0.5 + 1e-9  # a tie proves nothing, nor does rounding
+ASKED_TWICE = 16  # changes of the first text, to see whether answers are drawn at random
+ROUNDING = 2e-2  # of a probability, in the least precise type
 
 
 def lower_bound(hits: int, samples: int, alpha: float) -> float:
@@ -135,6 +137,7 @@ class Certificate(ABC):
         if not len(examples):
             raise UnshakenError("there are no examples to certify")
         require_same_classes(victim, examples)
+        self._require_fixed_answers(victim, examples[0])
         from rich.progress import track
 
         start = time.perf_counter()
@@ -150,11 +153,23 @@ class Certificate(ABC):
             seconds=time.perf_counter() - start,
         )
 
+    def _require_fixed_answers(self, victim: Victim, example: Example) -> None:
+        """Equal changes are asked about once, so one lucky answer would count for all of them."""
+        drawn = list(dict.fromkeys(self._drawn(victim, example, ASKED_TWICE)))
+        first, again = (np.exp(victim.ask_again(drawn, number)) for number in range(2))
+        if np.abs(first - again).max() > ROUNDING:
+            raise UnshakenError(
+                f"{victim.name} answers a text otherwise when it is asked again, and nothing can be proved of that; "
+                "take away what it draws at random, such as dropout or sampling, or certify the model inside"
+            )
+
+    def _drawn(self, victim: Victim, example: Example, count: int) -> list[Texts]:
+        mask = str(getattr(getattr(victim, "tokenizer", None), "mask_token", None) or victim.unknown)
+        return self.draw(example.texts, count, random_stream("\0".join(example.texts), self.seed), mask)
+
     def _certified(self, victim: Victim, example: Example) -> tuple[CertifiedText, int]:
         """What is proved of one text, and how many texts the model answered for it."""
-        mask = str(getattr(getattr(victim, "tokenizer", None), "mask_token", None) or victim.unknown)
-        stream = random_stream("\0".join(example.texts), self.seed)
-        drawn = self.draw(example.texts, self.guesses + self.samples, stream, mask)
+        drawn = self._drawn(victim, example, self.guesses + self.samples)
         answers = _answers(victim, drawn)
         winner = int(np.bincount(answers[: self.guesses], minlength=victim.num_labels).argmax())
         share = lower_bound(int((answers[self.guesses :] == winner).sum()), self.samples, self.alpha)
