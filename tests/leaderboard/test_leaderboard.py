@@ -632,6 +632,38 @@ def test_marks_that_do_not_fit_are_refused() -> None:
             replace(entry, **changed)  # type: ignore[arg-type]
 
 
+def test_numbers_that_no_examples_have_are_refused() -> None:
+    entry = made("x", ["11", "10"])
+    for changed, message in (
+        ({"ids": ("e0", "e0")}, "x: an example is listed twice"),
+        ({"majority": 0.0}, "majority 0 and cost None"),
+        ({"majority": 1.01}, "majority 1.01 and cost None"),
+        ({"cost": 0.0}, r"majority 0.5 and cost 0.0"),
+        ({"cost": -1.0}, r"majority 0.5 and cost -1.0"),
+    ):
+        with pytest.raises(UnshakenError, match=message):
+            replace(entry, **changed)  # type: ignore[arg-type]
+    assert replace(entry, majority=1.0, cost=0.1).cost == 0.1
+
+
+def test_marks_of_other_examples_are_never_compared(tmp_path: Path) -> None:
+    """An entry says itself which examples its marks are of: of one of them, or in another order, it is no pair."""
+    honest, few = made("honest", rows_of(0.5, 1)), made("few", ["1"] * 3)
+    turned = replace(honest, name="turned", ids=honest.ids[::-1])
+    entries = {submit(one, tmp_path): one for one in (honest, few, turned)}
+    assert {one.data for one in entries.values()} == {"d"}
+    rankings = rank(entries).values()
+    assert sorted([one.entry.name for one in ranking] for ranking in rankings) == [["few"], ["honest"], ["turned"]]
+    page = build(entries, tmp_path / "board.html").read_text()
+    assert (page.count(" 200 examples;"), page.count(" 1 examples;")) == (2, 1)
+
+
+def test_a_majority_of_which_entries_say_different_things_is_nobodys(tmp_path: Path) -> None:
+    entries = {tmp_path / name: made(name, ["10"] * 3) for name in "abc"}
+    entries[tmp_path / "c"] = replace(entries[tmp_path / "c"], majority=0.01)
+    assert "is right for <strong>1.0% or 50.0%</strong>" in build(entries, tmp_path / "board.html").read_text()
+
+
 def test_an_interval_is_a_share_and_never_certain() -> None:
     """18 of 18 right is no proof of 100%, and no share lies above it."""
     certain, spread = made("x", ["1" * 18] * 3), made("y", ["1" * 18, "1" * 18, "1" * 15 + "000"])

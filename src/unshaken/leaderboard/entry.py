@@ -21,6 +21,7 @@ from unshaken.files import read_json, write_json
 from unshaken.leaderboard.tracks import Track
 from unshaken.schema import decode, encode, parse_json
 from unshaken.substitutions import Substitutions
+from unshaken.substitutions.base import content_hash
 
 BREAKS = ".breaks.jsonl"
 
@@ -117,6 +118,13 @@ class Entry:
     def __post_init__(self) -> None:
         if not self.models:
             raise UnshakenError(f"{self.name}: an entry needs at least one model")
+        if len(set(self.ids)) < len(self.ids):
+            raise UnshakenError(f"{self.name}: an example is listed twice; each counts once")
+        if not 0 < self.majority <= 1 or (self.cost is not None and self.cost <= 0):
+            raise UnshakenError(
+                f"{self.name}: majority {self.majority:g} and cost {self.cost}; a share of the examples, and training "
+                "passes above 0"
+            )
         for model in self.models:
             if len(model.clean) != len(self.ids):
                 raise UnshakenError(f"{self.name}: {len(self.ids)} ids and {len(model.clean)} marks of {model.weights}")
@@ -183,8 +191,9 @@ class Entry:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """Entries that agree in this can be ranked against each other."""
-        return (str(self.track), self.suite, self.data, self.substitutions.get("fingerprint", ""))
+        """Entries that agree in this can be ranked against each other: mark by mark, so also in the order of ids."""
+        examples = content_hash([self.data, *self.ids])
+        return (str(self.track), self.suite, examples, self.substitutions.get("fingerprint", ""))
 
 
 def read_entry(path: Path | str) -> Entry:

@@ -39,7 +39,8 @@ def _table(key: tuple[str, ...], ranking: Sequence[Ranked]) -> dict[str, Any]:
         "suite": SUITES.get(ranking[0].entry.suite, ranking[0].entry.suite),
         "examples": len(ranking[0].entry.ids),
         "substitutions": f"{ranking[0].entry.substitutions.get('name', '')} ({key[3][:8]})",
-        "majority": f"{100 * ranking[0].entry.majority:.1f}",
+        # One number, unless an entry says what cannot be: then nobody's is shown as everybody's.
+        "majority": "% or ".join(sorted({f"{100 * one.entry.majority:.1f}" for one in ranking})),
         "rows": [_row(one) for one in sorted(ranking, key=lambda one: one.rank or math.inf)],
     }
 
