@@ -52,7 +52,7 @@ from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
 from unshaken.leaderboard.score import clean_marks, held_marks, without_text
-from unshaken.leaderboard.tracks import SUITES, THREATS, suite
+from unshaken.leaderboard.tracks import ATTACKS, SUITES, THREATS, suite
 from unshaken.substitutions import All, Dictionary, TwoHops, Typos, Unmended, WordNet
 from unshaken.training.record import describe, describe_cost, described_sets, known_sets
 
@@ -419,6 +419,7 @@ def test_suites_are_what_the_page_says_of_them(victims: list[Victim]) -> None:
         *(*transfers, Exhaustive(**words, limit=100_000)),
     )
     assert list(full.named.values()) == [*full.first, *full.last]
+    assert {name: tuple(one.named) for name, one in (("full", full), ("mini", mini))} == ATTACKS
     with pytest.raises(UnshakenError, match="did you mean 'mini'"):
         suite("minni", WORD_LIST, ())
 
@@ -454,7 +455,7 @@ def made(name: str, rows: list[str], clean: str | None = None) -> Entry:
     return Entry(
         name=name,
         track=TRACK,
-        suite="mini",
+        suite="pwws alone",
         data="d",
         ids=tuple(f"e{number}" for number in range(len(rows[0]))),
         substitutions={"name": "x", "fingerprint": "f"},
@@ -464,6 +465,38 @@ def made(name: str, rows: list[str], clean: str | None = None) -> Entry:
         code={"version": "0"},
         created="now",
     )
+
+
+def whole_suite(entry: Entry) -> Entry:
+    """The same with marks of the whole mini suite: what PWWS left, nothing else broke."""
+    models = (
+        replace(model, held={**dict.fromkeys(("pwws", "genetic"), row), "exhaustive": "?" * len(row)})
+        for model in entry.models
+        for row in model.held.values()
+    )
+    return replace(entry, suite="mini", models=tuple(models))
+
+
+def test_an_entry_that_leaves_out_attacks_of_its_suite_is_refused(tmp_path: Path) -> None:
+    """Held against PWWS alone, an example would stand beside those that Genetic has tried, too."""
+    entry = whole_suite(made("x", ["1110"] * 3))
+    path = submit(entry, tmp_path)
+    assert read_entry(path) == entry
+    for left, message in (
+        (("pwws",), "the suite 'mini' has the attacks genetic, exhaustive as well"),
+        (("pwws", "genetic"), "the suite 'mini' has the attacks exhaustive as well"),
+        (("exhaustive",), "only attacks that may pass over examples"),  # which untried examples would hold
+        (("exhaustive", "transfer 1"), "only attacks that may pass over examples"),
+    ):
+        values = json.loads(path.read_text())
+        for model in values["models"]:
+            model["held"] = {name: model["held"].get(name, "????") for name in left}
+        (tmp_path / "edited.json").write_text(json.dumps(values))
+        with pytest.raises(UnshakenError, match=message):
+            read_entry(tmp_path / "edited.json")
+    with pytest.raises(UnshakenError, match="the suite 'full' has the attacks beam, hull, transfer, transfer 1"):
+        submit(replace(entry, suite="full"), tmp_path)
+    assert submit(replace(made("other", ["1"]), suite="of another release"), tmp_path).is_file()  # shown by its name
 
 
 def test_claims_that_contradict_themselves_are_refused() -> None:
@@ -744,7 +777,7 @@ def claimed(clean: str, **held: str) -> tuple[Entry, list[Any], Examples]:
     model = replace(entry.models[0], clean=clean, held=held)
     words = {"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint}
     entry = replace(entry, models=(model,), data=examples.fingerprint, substitutions=words)
-    entry = replace(entry, majority=1.0)
+    entry = replace(entry, majority=1.0, suite="mini")
     return entry, [SimpleNamespace(fingerprint=model.fingerprint, folder="x-0")], examples
 
 
@@ -1134,7 +1167,7 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
     for own in flags[:2]:
         own.append(("below-majority", "clear", "high"))
     told: dict[str, Any] = {"majority": 0.625, "code": {"version": "1.2", "digest": "abc"}, "created": "2026-01-02"}
-    told["substitutions"] = {"name": "mine", "fingerprint": "0123456789"}
+    told |= {"substitutions": {"name": "mine", "fingerprint": "0123456789"}, "suite": "mini"}
     one, last, few = (
         made("first", ["1" * 8] * 3),
         made("last", ["11000000", "01000000", "00000000"]),
@@ -1145,6 +1178,7 @@ def test_the_page_tells_what_the_entries_say(tmp_path: Path) -> None:
     first = replace(one, models=models, left=("genetic", "exhaustive"), recipe="so", cost=2.34, **told)
     last = replace(last, **told)
     few = replace(few, models=(replace(few.models[0], record=replace(record(0), method="few", details={})),), **told)
+    last, few = whole_suite(last), whole_suite(few)
     entries = {submit(each, tmp_path): each for each in (few, last, first)}
     broken = next(path for path, each in entries.items() if each is last)
     for example in ("e0", "e7"):  # the suite had broken the second, too

@@ -18,7 +18,7 @@ from unshaken.evaluation.statistics import Interval
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
 from unshaken.files import read_json, write_json
-from unshaken.leaderboard.tracks import Track
+from unshaken.leaderboard.tracks import ATTACKS, Track
 from unshaken.schema import decode, encode, parse_json
 from unshaken.substitutions import Substitutions
 from unshaken.substitutions.base import content_hash
@@ -63,7 +63,7 @@ class Scored:
 
 def worst_of(held: Mapping[str, str]) -> str:
     """Broken if one attack broke it; unknown if none did and one that had to was not carried out."""
-    has_to = [name.split()[0] not in PASSING_OVER for name in held]
+    has_to = [name.split(" ")[0] not in PASSING_OVER for name in held]
     return "".join(
         "0"
         if "0" in marks
@@ -118,6 +118,8 @@ class Entry:
     def __post_init__(self) -> None:
         if not self.models:
             raise UnshakenError(f"{self.name}: an entry needs at least one model")
+        if all(name.split(" ")[0] in PASSING_OVER for name in self.models[0].held):
+            raise UnshakenError(f"{self.name}: only attacks that may pass over examples; nothing shows that any holds")
         if len(set(self.ids)) < len(self.ids):
             raise UnshakenError(f"{self.name}: an example is listed twice; each counts once")
         if not 0 < self.majority <= 1 or (self.cost is not None and self.cost <= 0):
@@ -198,7 +200,18 @@ class Entry:
 
 def read_entry(path: Path | str) -> Entry:
     values = read_json(path)
-    return decode(Entry, {"left": [], **values} if isinstance(values, dict) else values, str(path))
+    entry = decode(Entry, {"left": [], **values} if isinstance(values, dict) else values, str(path))
+    _require_its_suite(entry)
+    return entry
+
+
+def _require_its_suite(entry: Entry) -> None:
+    """Refuse an entry that stood a part of its suite: what it leaves out would count as held."""
+    if lacking := [name for name in ATTACKS.get(entry.suite, ()) if name not in entry.models[0].held]:
+        raise UnshakenError(
+            f"{entry.name}: the suite {entry.suite!r} has the attacks {', '.join(lacking)} as well, of which the entry "
+            "says nothing; score it again"
+        )
 
 
 def read_entries(folder: Path | str) -> dict[Path, Entry]:
@@ -208,6 +221,7 @@ def read_entries(folder: Path | str) -> dict[Path, Entry]:
 
 def submit(entry: Entry, folder: Path | str) -> Path:
     """Write an entry's file. Entries are append-only: what is there is never written over."""
+    _require_its_suite(entry)
     slug = re.sub(r"[^a-z0-9]+", "-", f"{entry.track} {entry.name}".lower()).strip("-")[:100]
     path = Path(folder) / f"{slug}-{entry.models[0].fingerprint[:8]}.json"
     if path.exists():

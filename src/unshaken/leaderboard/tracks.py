@@ -26,6 +26,11 @@ SUITES = {
     "mini": "PWWS; on what it leaves Genetic 20 x 10, and on the rest exhaustive search up to 1,000 texts; for a CPU",
 }
 PUBLIC_MODELS = 3  # whose adversarial texts the full suite transfers
+# What an entry calls the attacks of each suite; there may be more transfers.
+ATTACKS = {
+    "full": ("pwws", "beam", "genetic", "hull", "transfer", "transfer 1", "transfer 2", "exhaustive"),
+    "mini": ("pwws", "genetic", "exhaustive"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
