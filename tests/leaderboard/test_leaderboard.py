@@ -1088,6 +1088,46 @@ def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> Non
     assert (found.worst.estimate, found.breaks) == (pytest.approx(5 / 6), 1)
 
 
+def test_a_model_that_is_submitted_again_stays_broken(tmp_path: Path) -> None:
+    """Under another name or suite, also on other seeds beside it; not where other words may be written."""
+    first = made("x", ["1111"] * 3)
+    again, fuller = replace(first, name="again"), replace(first, name="fuller", suite="a longer one")
+    fewer = replace(first, name="fewer", models=first.models[1:])
+    elsewhere = replace(first, name="elsewhere", substitutions={"name": "y", "fingerprint": "g"})
+    others = made("others", ["1111"] * 3)
+    entries = [first, again, fuller, fewer, elsewhere, others]
+    path = submit(first, tmp_path)
+    append_break(path, {"model": "x-0", "example": "e0"})
+    append_break(path, {"model": "x-1", "example": "e3"})
+    for one in entries[1:]:
+        submit(one, tmp_path)
+    found = {one.entry.name: one for ranking in rank(read_entries(tmp_path)).values() for one in ranking}
+    held_in_all = lambda one: round(one.worst.estimate * 4 * len(one.entry.models))  # noqa: E731
+    told = {name: (one.breaks, one.on_record, held_in_all(one)) for name, one in found.items()}
+    assert told == {
+        **dict.fromkeys(("x", "again", "fuller"), (2, 2, 10)),
+        **{"fewer": (1, 1, 7), "elsewhere": (0, 0, 12), "others": (0, 0, 12)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"model": "x-9", "example": "e0"}', "tells of the model 'x-9' and the example 'e0', and x does not have both"),
+        ('{"model": "x-0", "example": "e9"}', "tells of the model 'x-0' and the example 'e9'"),
+        ('{"example": "e0"}', "tells of the model 'None'"),
+        ('["x-0", "e0"]', "line 2 is no break"),
+        ("", "line 2 is not JSON"),
+    ],
+)
+def test_a_line_that_is_no_break_is_told(tmp_path: Path, line: str, message: str) -> None:
+    path = submit(made("x", ["11"] * 3), tmp_path)
+    file = append_break(path, {"model": "x-1", "example": "e0"})
+    file.write_text(file.read_text() + line + "\n")
+    with pytest.raises(UnshakenError, match=message):
+        rank(read_entries(tmp_path))
+
+
 def test_what_the_suite_had_broken_is_not_counted_as_broken_by_others(tmp_path: Path) -> None:
     path = submit(made("x", ["01?"] * 3), tmp_path)
     for example, counted in (("e0", 0), ("e1", 1), ("e2", 2)):  # what nobody had settled counts, too

@@ -187,9 +187,9 @@ def break_entry(
     examples = _examples(claimed.track.task, rows, None, victims).with_ids(claimed.ids)
     claimed.require_examples(examples)
     found = check_break(claimed, victims[0], examples.with_ids([example])[0], text, words)
-    before = claimed.share("worst", broken_by_others(entry))
+    before = claimed.share("worst", broken_by_others(entry, claimed))
     told = f"Broken; on record in {append_break(entry, asdict(found))}"
-    after = claimed.share("worst", broken_by_others(entry))
+    after = claimed.share("worst", broken_by_others(entry, claimed))
     unchanged = "is the same, since the example did not count as held"
     effect = unchanged if after == before else f"falls from {before} to {after}"
     Console().print(f"{told}\nThe worst case {effect}.", markup=False, soft_wrap=True)

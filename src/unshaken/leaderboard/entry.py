@@ -235,12 +235,23 @@ def read_breaks(path: Path) -> list[dict[str, Any]]:
     if not file.is_file():
         return []
     lines = file.read_text(encoding="utf-8").splitlines()
-    return [dict(parse_json(line, f"{file}, line {number}")) for number, line in enumerate(lines, start=1)]
+    found = [parse_json(line, f"{file}, line {number}") for number, line in enumerate(lines, start=1)]
+    if wrong := [number for number, line in enumerate(found, start=1) if not isinstance(line, dict)]:
+        raise UnshakenError(f"{file}, line {wrong[0]} is no break; `unshaken leaderboard break` writes one")
+    return found
 
 
-def broken_by_others(path: Path) -> list[tuple[str, str]]:
+def broken_by_others(path: Path, entry: Entry) -> list[tuple[str, str]]:
     """(model fingerprint, example id) of what third parties broke of an entry, each once."""
-    return sorted({(str(line["model"]), str(line["example"])) for line in read_breaks(path)})
+    found = sorted({(str(line.get("model")), str(line.get("example"))) for line in read_breaks(path)})
+    fingerprints, ids = {model.fingerprint for model in entry.models}, set(entry.ids)
+    for model, example in found:
+        if model not in fingerprints or example not in ids:
+            raise UnshakenError(
+                f"{path.with_suffix(BREAKS)} tells of the model {model[:12]!r} and the example {example!r}, and "
+                f"{entry.name} does not have both; take out what `unshaken leaderboard break` has not written"
+            )
+    return found
 
 
 def append_break(path: Path, values: dict[str, Any]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +38,24 @@ class Ranked:
 
 
 def rank(entries: Mapping[Path, Entry]) -> dict[tuple[str, ...], list[Ranked]]:
-    """Rankings by what can be compared: track, suite, examples and substitution set."""
+    """Rankings by what can be compared: track, suite, examples and substitution set.
+
+    What others broke of a model, they broke of every entry that it stands in on the same words and examples: to submit
+    it again, under another name or suite, does not mend it.
+    """
     groups: dict[tuple[str, ...], list[tuple[Entry, list[tuple[str, str]]]]] = {}
+    told: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for path, entry in entries.items():
-        groups.setdefault(entry.comparable, []).append((entry, broken_by_others(path)))
+        told.setdefault(_threat(entry), set()).update(broken_by_others(path, entry))
+    for entry in entries.values():
+        own = set(itertools.product((model.fingerprint for model in entry.models), entry.ids))
+        groups.setdefault(entry.comparable, []).append((entry, sorted(own & told[_threat(entry)])))
     return {key: _rank(group) for key, group in sorted(groups.items())}
+
+
+def _threat(entry: Entry) -> tuple[str, str]:
+    """What a text that breaks one of its models has to be a wording of, and in which words."""
+    return entry.data, entry.substitutions.get("fingerprint", "")
 
 
 def _rank(group: Sequence[tuple[Entry, list[tuple[str, str]]]]) -> list[Ranked]:
