@@ -246,6 +246,37 @@ def test_the_full_suite_needs_three_public_models(victims: list[Victim], example
         score(victims[:1], examples, TRACK, WORD_LIST, name="x", public=victims[1:])
 
 
+def test_the_full_suite_needs_three_different_public_models(victims: list[Victim], examples: Examples) -> None:
+    with pytest.raises(UnshakenError, match="one public model is given twice"):
+        score(victims[:1], examples, TRACK, WORD_LIST, name="x", public=[victims[1], victims[2], victims[1]])
+
+
+def test_transfers_are_those_of_the_public_models_that_an_entry_names(
+    spared: tuple[Entry, Report], entry: Entry, victims: list[Victim], more: Examples, tmp_path: Path
+) -> None:
+    """Models that are wrong about everything have no text to transfer: who chooses them chooses an easier suite."""
+    full = spared[0]
+    assert entry.public == ()
+    assert [one["name"] for one in full.public] == [victim.name for victim in victims]
+    assert [one["fingerprint"] for one in full.public] == [victim.fingerprint for victim in victims]
+    path = submit(full, tmp_path)
+    assert read_entry(path) == full
+    told = ", ".join(f"{victim.name} ({victim.fingerprint[:8]})" for victim in victims)
+    page = build({path: full}, tmp_path / "board.html").read_text()
+    assert f"Transfers come from {told}." in page.replace("&#34;", '"')
+    assert "Transfers" not in build({path: entry}, tmp_path / "board.html").read_text()
+    chosen = replace(full, name="chosen", public=({"name": "mine", "fingerprint": "f"}, *full.public[1:]))
+    turned = replace(full, name="turned", public=full.public[::-1])
+    rankings = rank({path: full, tmp_path / "chosen": chosen, tmp_path / "turned": turned}).values()
+    names = [{one.entry.name for one in ranking} for ranking in rankings]
+    assert sorted(map(sorted, names)) == [["chosen"], ["plain", "turned"]]
+    # Whoever verifies may give them in any order, and more; with others the same texts cannot be tried.
+    assert full.same_public([*victims[::-1], *victims]) == victims
+    with pytest.raises(UnshakenError, match=r"was attacked with texts from mine, .*\(not given: mine\)"):
+        verify(chosen, victims, more, WORD_LIST, public=victims, count=2)
+    assert replace(full, public=()).same_public(victims[:2]) == victims[:2]  # of an earlier release
+
+
 def test_the_full_suite_runs_every_attack(victims: list[Victim], examples: Examples) -> None:
     few = examples[:2]
     entry = score(victims[:1], few, TRACK, WORD_LIST, name="x", public=victims, recheck=0)
@@ -373,9 +404,9 @@ def test_an_entry_of_an_earlier_release_is_read(
     entry = spared[0]
     path = submit(replace(entry, models=tuple(whole), left=()), tmp_path)
     values = json.loads(path.read_text())
-    del values["left"]
+    del values["left"], values["public"]
     path.write_text(json.dumps(values))
-    assert read_entry(path).left == ()
+    assert (read_entry(path).left, read_entry(path).public) == ((), ())
     page = build(read_entries(tmp_path), tmp_path / "board.html").read_text()
     assert "on the examples left" not in page
     with pytest.raises(UnshakenError, match="cannot all have been tried on what others left"):
@@ -1113,7 +1144,10 @@ def test_a_model_that_is_submitted_again_stays_broken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"model": "x-9", "example": "e0"}', "tells of the model 'x-9' and the example 'e0', and x does not have both"),
+        (
+            '{"model": "x-9", "example": "e0"}',
+            "tells of the model 'x-9' and the example 'e0', and x does not have both",
+        ),
         ('{"model": "x-0", "example": "e9"}', "tells of the model 'x-0' and the example 'e9'"),
         ('{"example": "e0"}', "tells of the model 'None'"),
         ('["x-0", "e0"]', "line 2 is no break"),

@@ -22,6 +22,7 @@ from unshaken.leaderboard.tracks import ATTACKS, Track
 from unshaken.schema import decode, encode, parse_json
 from unshaken.substitutions import Substitutions
 from unshaken.substitutions.base import content_hash
+from unshaken.victims.base import Victim
 
 BREAKS = ".breaks.jsonl"
 
@@ -99,6 +100,8 @@ class Entry:
         code: Version, digest and commit of the unshaken that scored it.
         left: The attacks that were tried on what those before them had left; none in entries of earlier releases, in
             which every attack was tried on every example.
+        public: Name and fingerprint of each model whose texts were transferred, in the order of the attacks; none in
+            entries of earlier releases, which do not say.
     """
 
     name: str
@@ -114,6 +117,7 @@ class Entry:
     created: str
     recipe: str = ""
     left: tuple[str, ...] = ()
+    public: tuple[dict[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -195,12 +199,30 @@ class Entry:
     def comparable(self) -> tuple[str, ...]:
         """Entries that agree in this can be ranked against each other: mark by mark, so also in the order of ids."""
         examples = content_hash([self.data, *self.ids])
-        return (str(self.track), self.suite, examples, self.substitutions.get("fingerprint", ""))
+        words = self.substitutions.get("fingerprint", "")
+        return (
+            str(self.track),
+            self.suite,
+            examples,
+            words,
+            *sorted(one.get("fingerprint", "") for one in self.public),
+        )
+
+    def same_public(self, given: Sequence[Victim]) -> list[Victim]:
+        """The public models in the order of the entry's transfers; others would try other texts."""
+        by_fingerprint = {victim.fingerprint: victim for victim in given}
+        wanted = {one.get("fingerprint", ""): one.get("name", "") for one in self.public}
+        if wanted and (lacking := [name for key, name in wanted.items() if key not in by_fingerprint]):
+            raise UnshakenError(
+                f"{self.name} was attacked with texts from {', '.join(wanted.values())}; give these by --public "
+                f"(not given: {', '.join(lacking)})"
+            )
+        return [by_fingerprint[key] for key in wanted] or list(given)
 
 
 def read_entry(path: Path | str) -> Entry:
     values = read_json(path)
-    entry = decode(Entry, {"left": [], **values} if isinstance(values, dict) else values, str(path))
+    entry = decode(Entry, {"left": [], "public": [], **values} if isinstance(values, dict) else values, str(path))
     _require_its_suite(entry)
     return entry
 

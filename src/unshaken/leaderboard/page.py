@@ -23,7 +23,7 @@ def build(entries: Mapping[Path, Entry], out: Path | str) -> Path:
         "leaderboard/page.html",
         title="unshaken leaderboard",
         script="leaderboard/page.js",
-        tables=[_table(key, ranking) for key, ranking in rank(entries).items()],
+        tables=[_table(ranking) for ranking in rank(entries).values()],
         count=len(entries),
         flags=FLAGS,
         needed=SEEDS_TO_BE_RANKED,
@@ -31,18 +31,23 @@ def build(entries: Mapping[Path, Entry], out: Path | str) -> Path:
     return write_text(out, page)
 
 
-def _table(key: tuple[str, ...], ranking: Sequence[Ranked]) -> dict[str, Any]:
+def _table(ranking: Sequence[Ranked]) -> dict[str, Any]:
     track = ranking[0].entry.track
     return {
         "title": str(track),
         "threat": THREATS[track.threat],
         "suite": SUITES.get(ranking[0].entry.suite, ranking[0].entry.suite),
         "examples": len(ranking[0].entry.ids),
-        "substitutions": f"{ranking[0].entry.substitutions.get('name', '')} ({key[3][:8]})",
+        "public": ", ".join(map(_named, ranking[0].entry.public)),
+        "substitutions": _named(ranking[0].entry.substitutions),
         # One number, unless an entry says what cannot be: then nobody's is shown as everybody's.
         "majority": "% or ".join(sorted({f"{100 * one.entry.majority:.1f}" for one in ranking})),
         "rows": [_row(one) for one in sorted(ranking, key=lambda one: one.rank or math.inf)],
     }
+
+
+def _named(one: Mapping[str, str]) -> str:
+    return f"{one.get('name', '')} ({one.get('fingerprint', '')[:8]})"
 
 
 def _unknown(model: Scored) -> set[str]:

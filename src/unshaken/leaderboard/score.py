@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unshaken.attacks.transfer import NO_TEXT
+from unshaken.attacks.transfer import NO_TEXT, Transfer
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.environment import environment, now
 from unshaken.evaluation.evaluate import evaluate
@@ -93,6 +93,11 @@ def score(
         code=environment()["code"],
         created=now(),
         recipe=recipe,
+        public=tuple(
+            {"name": one.source.name, "fingerprint": one.source.fingerprint}
+            for one in attacks.last
+            if isinstance(one, Transfer) and isinstance(one.source, Victim)
+        ),
         # As it was run, not as the suite plans it: a run that goes on may have attacks that were tried on all.
         left=tuple(name for name, own in zip(attacks.named, runs, strict=True) if any(run.left for run in own)),
     )

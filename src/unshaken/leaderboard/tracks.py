@@ -106,6 +106,8 @@ def suite(name: str, substitutions: Substitutions, public: Sequence[Victim]) -> 
         exhaustive = Exhaustive(substitutions=substitutions, limit=1000)
         return Suite(first=(PWWS(substitutions=substitutions),), last=(genetic, exhaustive))
     require_public(name, len(public))
+    if len({victim.fingerprint for victim in public}) < len(public):
+        raise UnshakenError("one public model is given twice, and transfers the same texts again; give others")
     transfers = [Transfer(source=victim, attack=PWWS(substitutions=substitutions)) for victim in public]
     return Suite(
         first=(PWWS(substitutions=substitutions),),

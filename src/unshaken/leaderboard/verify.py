@@ -80,6 +80,7 @@ def verify(
     by_fingerprint = {victim.fingerprint: victim for victim in victims}
     entry.require_examples(examples)
     entry.require_substitutions(substitutions)
+    public = entry.same_public(public)
     places = np.sort(np.random.default_rng(seed).permutation(len(entry.ids))[:count])
     part = examples.part(entry.ids[place] for place in places)
     refused, unchecked, differing, run, compared = [], [], [], 0, 0
