@@ -1110,6 +1110,29 @@ def test_a_text_breaks_an_entry_exactly_where_the_answer_flips(label: int) -> No
         check_break(entry, victim, example, ["nice film"], Dictionary(entries={"good": ["nice"]}))
 
 
+def test_what_a_reader_does_not_mend_may_break_its_model_and_what_it_mends_may_not() -> None:
+    """The suite attacks with what the model's reader leaves of a set; whoever breaks an entry has no more, nor less."""
+    words = Unmended(Dictionary(entries={"good": ["fine", "nice"]}))
+
+    class Reader:
+        fingerprint = "reads fine as good"
+
+        def __call__(self, text: str) -> str:
+            return text.replace("fine", "good")
+
+    victim = Victim.from_callable(
+        lambda texts: [[0.9, 0.1] if text == "good film" else [0.4, 0.6] for text in texts], 2
+    )
+    victim.reader = Reader()  # type: ignore[assignment]
+    entry, _, examples = claimed("1", pwws="1")
+    told = {"name": words.name, "fingerprint": words.fingerprint}
+    entry = replace(entry, models=(replace(entry.models[0], fingerprint=victim.fingerprint),), substitutions=told)
+    example = replace(examples[0], texts=("good film",), label=0)
+    assert check_break(entry, victim, example, ["nice film"], words).prediction == 1
+    with pytest.raises(UnshakenError, match="changes more than words that unmended offers, at 'good'"):
+        check_break(entry, victim, example, ["fine film"], words)
+
+
 def test_a_break_lowers_the_worst_case_of_its_model_alone(tmp_path: Path) -> None:
     path = submit(made("x", ["11"] * 3), tmp_path)
     append_break(path, {"model": "x-1", "example": "e0"})

@@ -44,7 +44,7 @@ def check_break(
     if len(texts) != len(example.texts):
         raise UnshakenError(f"{len(texts)} texts; the example {example.id!r} has {len(example.texts)}")
     for original, changed in zip(example.texts, texts, strict=True):
-        _require_wording(original, changed, substitutions)
+        _require_wording(original, changed, substitutions.against(victim.reader))  # as the suite wrote it
     before, after = victim.log_probabilities([example.texts, texts]).argmax(axis=1).tolist()
     if before != example.label:
         raise UnshakenError(f"the model is wrong about {example.id!r} without any change; that counts already")
