@@ -90,6 +90,12 @@ def fingerprint(model: Any, tokenizer: Any, without: Collection[str] = ()) -> An
         for last_call in ("truncation", "padding"):  # what it was asked for last, and no part of what it is
             rules.pop(last_call, None)
         digest.update(json.dumps(rules, sort_keys=True).encode())
+    else:  # it does not write its rules out
+        words = {"kind": type(tokenizer).__name__, "words": tokenizer.get_vocab()}
+        digest.update(json.dumps(words, sort_keys=True, default=str).encode())
+    side = getattr(tokenizer, "truncation_side", "right")
+    if side != "right":  # which end of a long text is read, which the rules do not say
+        digest.update(side.encode())
     return digest
 
 

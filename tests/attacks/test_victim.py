@@ -60,6 +60,7 @@ from unshaken.embedded import minilm_path
 from unshaken.errors import UnshakenError
 from unshaken.evaluation import evaluate
 from unshaken.examples import Example, Examples
+from unshaken.pretrained import fingerprint
 from unshaken.readers import Readers, Unicode
 from unshaken.victims import Vote, bare_encoder, hugging_face
 from unshaken.victims.bare_encoder import BareEncoder
@@ -187,6 +188,23 @@ def test_a_fingerprint_does_not_tell_what_a_tokenizer_was_asked_for_last(tmp_pat
     assert len(found) == 1
     tokenizer.add_tokens(["filmic"])
     assert Victim.from_model(model, tokenizer, max_length=16).fingerprint not in found
+
+
+def test_a_fingerprint_tells_which_end_of_a_text_is_read_and_words_of_any_tokenizer(tmp_path: Any) -> None:
+    """Else another answer than the one that was measured could be given under the same name."""
+    tokenizer = make_tokenizer(tmp_path)
+    model = tiny_bert(tokenizer)
+    right = Victim.from_model(model, tokenizer, max_length=4)
+    answer, told = right.log_probabilities([("a good film so slow",)]), right.fingerprint
+    tokenizer.truncation_side = "left"
+    left = Victim.from_model(model, tokenizer, max_length=4)
+    assert np.abs(left.log_probabilities([("a good film so slow",)]) - answer).max() > 1e-3
+    assert left.fingerprint != told
+    slow = []
+    for words in ({"[UNK]": 0, "good": 1, "bad": 2}, {"[UNK]": 0, "good": 2, "bad": 1}):
+        own: Any = SimpleNamespace(is_fast=False, truncation_side="right", get_vocab=lambda words=words: words)
+        slow.append(fingerprint(model, own).hexdigest())
+    assert len(set(slow)) == 2
 
 
 def test_what_cannot_be_loaded(tmp_path: Path, tokenizer: Any) -> None:
