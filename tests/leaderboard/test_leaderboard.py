@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 from victims import TEXTS as MORE
 from victims import WORD_LIST, labelled, make_tokenizer, tiny_bert
@@ -805,7 +806,8 @@ def claimed(clean: str, **held: str) -> tuple[Entry, list[Any], Examples]:
     """An entry of one model with these marks, its victim and its examples."""
     rows = tuple(Example(id=f"e{number}", texts=(str(number),), label=0) for number in range(len(clean)))
     examples, entry = Examples(rows=rows), made("x", [clean])
-    model = replace(entry.models[0], clean=clean, held=held)
+    # All examples are of one label, which is more than any wrong answer leaves.
+    model = replace(entry.models[0], clean=clean, held=held, flags=(("below-majority", "raised", ""),))
     words = {"name": WORD_LIST.name, "fingerprint": WORD_LIST.fingerprint}
     entry = replace(entry, models=(model,), data=examples.fingerprint, substitutions=words)
     entry = replace(entry, majority=1.0, suite="mini")
@@ -1018,9 +1020,15 @@ def test_an_entry_that_was_edited_is_refused(
     forgot = tuple(replace(model, record=replace(model.record, substitutions=())) for model in entry.models)
     silent = replace(first, flags=tuple(flag for flag in first.flags if flag[0] != "same-substitutions"))
     glossed = replace(first, flags=tuple((flag, "clear", "") for flag, _, _ in first.flags))
+    tuned = replace(first.record, details={**first.record.details, "arguments": {"learning_rate": 1.0}})
+    other = (
+        replace(first, record=tuned),
+        *(replace(model, record=replace(tuned, seed=model.record.seed)) for model in rest),
+    )
     untold = f"{first.weights}: the flag same-substitutions is raised, which the entry does not tell"
     for edited, message in (
         (unseen, f"{first.weights}: training used dictionary itself; it stands in the track 'known' only"),
+        (replace(entry, models=other), f"{first.weights}: the entry's record of its training is not the one"),
         (replace(entry, models=forgot), f"{first.weights}: the entry's record of its training is not the one"),
         (replace(entry, models=(silent, *rest)), untold),
         (replace(entry, models=(glossed, *rest)), untold),
@@ -1032,6 +1040,27 @@ def test_an_entry_that_was_edited_is_refused(
         )  # no other sees it
         told = verify(edited, victims, examples, WORD_LIST, count=2).refused
         assert any(line.startswith(message) for line in told), (message, told)
+
+
+def test_a_model_that_always_answers_alike_does_not_hide_it(world: Path, examples: Examples, tmp_path: Path) -> None:
+    """Nothing changes its answer, so it holds what it is right about: that is no more than the majority."""
+    shutil.copytree(world / "seed0", tmp_path / "model")
+    model = Victim.from_pretrained(tmp_path / "model", device="cpu").network
+    assert model is not None
+    often = float(sum(examples.labels) * 2 > len(examples))
+    with torch.no_grad():
+        model.model.classifier.weight.zero_()
+        model.model.classifier.bias.copy_(torch.tensor([1 - often, often]))
+    model.model.save_pretrained(tmp_path / "model")
+    victim = Victim.from_pretrained(tmp_path / "model", device="cpu")
+    entry = score([victim], examples, TRACK, WORD_LIST, name="constant", suite_name="mini", recheck=2)
+    assert entry.share("worst").estimate == entry.share("clean").estimate == entry.majority
+    assert verify(entry, [victim], examples, WORD_LIST).stands
+    (model_of_it,) = entry.models
+    flags = tuple((flag, "clear" if flag == "below-majority" else told, why) for flag, told, why in model_of_it.flags)
+    quiet = replace(entry, models=(replace(model_of_it, flags=flags),))
+    told = verify(quiet, [victim], examples, WORD_LIST, count=4).refused
+    assert told == (f"{victim.name}: the flag below-majority is raised, which the entry does not tell",)
 
 
 def test_another_model_other_examples_and_another_set_are_refused(

@@ -12,6 +12,7 @@ from unshaken.attacks.results import PASSING_OVER
 from unshaken.display import counted
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.evaluate import evaluate
+from unshaken.evaluation.flags import BELOW_MAJORITY, below_majority
 from unshaken.evaluation.statistics import wilson
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.examples import Examples
@@ -19,6 +20,7 @@ from unshaken.leaderboard.cost import cost_of
 from unshaken.leaderboard.entry import Entry, Scored, worst_of
 from unshaken.leaderboard.score import clean_marks, held_marks, without_text
 from unshaken.leaderboard.tracks import Suite, suite
+from unshaken.proportion import Proportion
 from unshaken.substitutions import Substitutions
 from unshaken.victims.base import Victim
 
@@ -117,7 +119,8 @@ def _misrecorded(entry: Entry, model: Scored, victim: Victim, substitutions: Sub
         yield f"{model.weights}: {error}"
         return
     one, other = (
-        (own.method, own.seed, own.base_model, own.task, own.used, cost_of(own)) for own in (model.record, beside)
+        (own.method, own.seed, own.base_model, own.task, own.used, own.recipe, cost_of(own))
+        for own in (model.record, beside)
     )
     if one != other:
         yield f"{model.weights}: the entry's record of its training is not the one beside the weights"
@@ -155,8 +158,12 @@ def _checked(entry: Entry, model: Scored, victim: Victim, part: Examples, places
     missing: set[int] = set()  # of the examples, those that are claimed and could not be attacked
     failed: dict[str, set[int]] = {}  # the same of each attack that may pass over examples, and did not mean to
     told = {flag for flag, verdict, _ in model.flags if verdict == "raised"}
-    for flag in dict.fromkeys(check.flag for check in report.checks if check.verdict == "raised"):
-        if flag in OF_THE_MODEL - told:
+    raised = [check.flag for check in report.checks if check.verdict == "raised" and check.flag in OF_THE_MODEL]
+    right = Proportion(hits=model.clean.count("1"), total=len(model.clean))  # all its claims, not those of a part
+    if below_majority(model.weights, right, entry.majority).verdict == "raised":
+        raised.append(BELOW_MAJORITY)
+    for flag in dict.fromkeys(raised):
+        if flag not in told:
             refused.append(f"{model.weights}: the flag {flag} is raised, which the entry does not tell")
     clean, claimed = clean_marks(again), "".join(model.clean[place] for place in places)
     wrong = [entry.ids[place] for place, one, other in zip(places, clean, claimed, strict=True) if one != other]
