@@ -54,7 +54,7 @@ from unshaken.leaderboard.entry import append_break, read_breaks
 from unshaken.leaderboard.page import build
 from unshaken.leaderboard.score import clean_marks, held_marks, without_text
 from unshaken.leaderboard.tracks import ATTACKS, SUITES, THREATS, suite
-from unshaken.substitutions import All, Dictionary, TwoHops, Typos, Unmended, WordNet
+from unshaken.substitutions import All, Dictionary, TwoHops, Typos, Unmended, Unseen, WordNet
 from unshaken.training.record import describe, describe_cost, described_sets, known_sets
 
 TEXTS = [
@@ -168,6 +168,28 @@ def test_a_part_of_a_source_is_not_unseen() -> None:
     hops = described_sets(known_sets(SWAP(substitutions=TwoHops(WordNet(), direct=True))))
     with pytest.raises(UnshakenError, match="training used wordnet itself"):  # which holds all of it
         track.require_fit(replace(record, substitutions=hops), WordNet())
+
+
+def test_a_set_made_of_one_that_training_used_is_not_unseen() -> None:
+    track, known = replace(TRACK, threat="unseen"), record(0)
+    made_of_it = [
+        Unmended(WORD_LIST),
+        Unseen(WORD_LIST, (WordNet(),)),
+        TwoHops(WORD_LIST, direct=True),
+        All((Unmended(WORD_LIST), Typos())),
+        All((All((Typos(), WORD_LIST)), WordNet())),
+    ]
+    for words in made_of_it:
+        with pytest.raises(UnshakenError, match="training used dictionary itself"):
+            track.require_fit(known, words)
+    others = [
+        TwoHops(WORD_LIST),  # training has met none of its swaps
+        Unmended(Typos()),
+        Unseen(WordNet(), (WORD_LIST,)),  # what is left out is no source
+        All((TwoHops(WORD_LIST), Unmended(Typos()))),
+    ]
+    for words in others:
+        assert track.require_fit(known, words) is known
 
 
 def test_sets_within_joined_sets_are_known_too() -> None:

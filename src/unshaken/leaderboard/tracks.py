@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unshaken.attacks import PWWS, Attack, Beam, Exhaustive, Genetic, HullAttack, Transfer
 from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.names import nearest, track_parts
-from unshaken.substitutions import Substitutions
+from unshaken.substitutions import Substitutions, TwoHops
 from unshaken.victims.base import Victim
 
 THREATS = {
@@ -59,8 +59,7 @@ class Track:
             raise UnshakenError(
                 "the model has no record of its training, so nobody can tell what it has seen; train with unshaken"
             )
-        sources = [substitutions, *getattr(substitutions, "sources", ())]
-        used = [one.name for one in sources if record.has_seen(one.name, one.fingerprint)]
+        used = [one.name for one in _drawn_from(substitutions) if record.has_seen(one.name, one.fingerprint)]
         if self.threat == "unseen" and used:
             raise UnshakenError(f"training used {used[0]} itself; it stands in the track 'known' only")
         wanted = {"typos": "typos", "all": "all"}.get(self.threat, substitutions.name)
@@ -69,6 +68,15 @@ class Track:
             needs = asked.get(self.threat, f"--substitutions {wanted}")
             raise UnshakenError(f"the threat {self.threat!r} needs {needs}, not {substitutions.name}")
         return record
+
+
+def _drawn_from(one: Substitutions) -> Iterator[Substitutions]:
+    """The set and those whose swaps it has, however deep; two swaps away none of its source's are left."""
+    yield one
+    if not isinstance(one, TwoHops) or one.direct:
+        for source in (*getattr(one, "sources", ()), getattr(one, "source", None)):
+            if isinstance(source, Substitutions):
+                yield from _drawn_from(source)
 
 
 @dataclass(frozen=True, kw_only=True)
