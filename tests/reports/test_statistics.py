@@ -211,6 +211,22 @@ def test_an_interval_is_shown_in_per_cent_and_within_shares():
     assert str(beyond) == "50.0 [0.0, 100.0]"
 
 
+def test_a_difference_is_shown_with_its_sign_and_its_own_ends():
+    worse = paired_bootstrap([0, 0, 0, 1, 0, 0, 1, 0], [1, 1, 0, 1, 1, 0, 1, 1]).difference
+    assert str(worse) == f"-50.0 [{100 * worse.low:+.1f}, {100 * worse.high:+.1f}]" == "-50.0 [-87.5, -12.5]"
+    unsure = paired_bootstrap([1, 0, 1, 1], [0, 1, 1, 0]).difference
+    assert unsure.low < 0 and str(unsure).startswith(f"+25.0 [{100 * unsure.low:+.1f}, ")
+    crossed = over_seeds_and_examples([[[1, 0, 1, 0], [0, -1, 1, 0]]])
+    assert crossed.low < 0 and str(crossed) == "+25.0 [-100.0, +100.0]"
+
+
+def test_what_is_no_share_is_not_shown_in_per_cent():
+    told = bootstrap([[100.0, 140.0, 90.0, 130.0]])
+    assert str(told) == f"115 [{told.low:.4g}, {told.high:.4g}]"
+    fewer = paired_bootstrap([100.0, 120.0, 90.0], [140.0, 130.0, 120.0]).difference
+    assert str(fewer) == f"{fewer.estimate:+.4g} [-40, -10]"
+
+
 def test_a_proportion_is_shown_with_its_wilson_interval():
     low, high = stats.binomtest(58, 148).proportion_ci(method="wilson")
     share = Proportion(hits=58, total=148)  # IM-BERT on AdvGLUE SST-2

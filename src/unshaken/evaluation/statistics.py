@@ -34,7 +34,20 @@ class Interval:
 
     def __str__(self) -> str:
         """A share in per cent; what lies outside 0 to 100 is nobody's share."""
+        if self.method == "bootstrap" and not 0 <= self.low <= self.high <= 1:  # as of queries: resampled shares do not
+            return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}]"
         return f"{100 * self.estimate:.1f} [{100 * max(0.0, self.low):.1f}, {100 * min(1.0, self.high):.1f}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(Interval):
+    """Of two means. One of shares is shown in points, with its sign: it may lie below nothing."""
+
+    def __str__(self) -> str:
+        ends = self.estimate, self.low, self.high
+        if not all(-1 <= end <= 1 for end in ends if self.method == "bootstrap"):  # as of queries
+            return "{:+.4g} [{:+.4g}, {:+.4g}]".format(*ends)
+        return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * min(1.0, max(-1.0, end)) for end in ends))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +64,7 @@ class McNemar:
 class PairedDifference:
     """Mean of A less mean of B over the same examples, with its bootstrap interval and two-sided p-value."""
 
-    difference: Interval
+    difference: Difference
     p_value: float
 
 
@@ -144,7 +157,7 @@ def paired_bootstrap(
     at_most, at_least = np.sum(resampled.bootstrap_distribution <= 0), np.sum(resampled.bootstrap_distribution >= 0)
     p_value = min(1.0, 2 * float(min(at_most, at_least) + 1) / (resamples + 1))
     interval = _bootstrap_interval(float(np.mean(differences)), resampled, confidence)
-    return PairedDifference(difference=interval, p_value=p_value)
+    return PairedDifference(difference=Difference(**vars(interval)), p_value=p_value)
 
 
 def aggregate(values: Sequence[float], confidence: float = 0.95) -> SeedSummary:
@@ -175,7 +188,8 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
 
     Args:
         tables: (seeds, examples) each, with NaN where nothing is known. Of several, on the same seeds, the mean is
-            taken: their examples are different ones, their seed effects may be shared.
+            taken: their examples are different ones, their seed effects may be shared. Of differences, as values
+            below 0 tell, the interval is a `Difference`.
 
     Example:
         >>> interval = over_seeds_and_examples([[[1, 1, 0, 1], [1, 0, 0, 1]]])
@@ -188,6 +202,7 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
     seeds = {len(array) for array in arrays}
     if len(seeds) != 1 or not all(array.size and np.isfinite(array).any(axis=1).all() for array in arrays):
         raise UnshakenError("tables of seeds and examples need the same seeds, and a known result of each seed")
+    kind = Difference if any((array < 0).any() for array in arrays) else Interval
     by_seed = np.mean([np.nanmean(array, axis=1) for array in arrays], axis=0)  # (seeds,)
     estimate, others = float(by_seed.mean()), len(by_seed) - 1
     between_seeds = float(np.var(by_seed, ddof=1)) / len(by_seed) if others else 0.0
@@ -195,7 +210,7 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
     for array in arrays:
         by_example, free = np.nanmean(array, axis=0), array.shape[1] - 1
         if not free:  # one example says nothing about others
-            return Interval(estimate=estimate, low=-math.inf, high=math.inf, confidence=confidence, method="crossed")
+            return kind(estimate=estimate, low=-math.inf, high=math.inf, confidence=confidence, method="crossed")
         parts.append((float(np.var(by_example, ddof=1)) / len(by_example) / len(arrays) ** 2, free))
         if others:
             rest = array - by_example - np.nanmean(array, axis=1, keepdims=True) + np.nanmean(array)
@@ -209,7 +224,7 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
         margin = float(student.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
         p_value = 2 * float(student.sf(abs(estimate) / math.sqrt(variance), freedom))
     low, high = estimate - margin, estimate + margin
-    return Interval(estimate=estimate, low=low, high=high, confidence=confidence, method="crossed", p_value=p_value)
+    return kind(estimate=estimate, low=low, high=high, confidence=confidence, method="crossed", p_value=p_value)
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
