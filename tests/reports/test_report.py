@@ -373,6 +373,21 @@ def test_a_mean_that_never_varies_still_has_an_interval() -> None:
     assert (found[1].interval.low, found[1].interval.high) == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("total", [4, 40])
+def test_a_difference_that_never_varies_still_has_an_interval_and_a_p_value_of_so_many_examples(
+    seeds: int, total: int
+) -> None:
+    """Of two seeds on four examples nothing varied, so that p was 0 and neither interval had a width."""
+    plain, same = seeds_of("plain", ["x" * total] * seeds, total=total), seeds_of("a", ["x" * total] * seeds, total=total)
+    held = seeds_of("b", ["o" * total] * seeds, total=total)
+    found = Report(evaluations=(*plain, *same, *held)).comparisons
+    none, all_ = (item for item in found if item.condition == "pwws")
+    lost = 1.959964**2 / (total + 1.959964**2)  # Wilson's upper end of none
+    assert (none.difference, *none.interval, none.p_value) == pytest.approx((0, -lost, lost, 1), abs=1e-5)
+    assert (all_.difference, *all_.interval, all_.p_value) == pytest.approx((1, 1 - 2 * lost, 1, 0.5**total), abs=1e-5)
+
+
 def test_a_report_is_told_in_a_line_and_in_a_table() -> None:
     made = [made_evaluation(run("xxoooooooo"), seed=seed, wrong=(9,) * (seed == 0)) for seed in range(6)]
     for count, told in ((6, "; and 2 more; "), (5, "; and 1 more; "), (4, "clean 100.0%, pwws 80.0%; 0 flags)")):

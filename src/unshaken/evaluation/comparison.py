@@ -126,6 +126,7 @@ def _pair(
     before, after = [first[key] for key in shared], [second[key] for key in shared]
     test = mcnemar(before, after)
     difference = paired_bootstrap(after, before, seed=seed).difference
+    low, high = _widened(difference, len(shared))
     return Comparison(
         data=evaluation.data.name,
         condition=condition,
@@ -133,7 +134,7 @@ def _pair(
         model=names[evaluation.model.fingerprint],
         total=len(shared),
         difference=difference.estimate,
-        interval=(difference.low, difference.high),
+        interval=(low, high),
         only_reference=test.only_a,
         only_model=test.only_b,
         p_value=test.mid_p,
@@ -149,22 +150,34 @@ def _over_seeds(pairs: Sequence[tuple[Evaluation, Evaluation]], condition: str) 
     change = change[np.isfinite(change).any(axis=1)]
     if len(change) < 2 or np.isfinite(change).any(axis=0).sum() < 2:
         return None
-    mean = over_seeds_and_examples([change])
-    assert mean.p_value is not None  # there are two examples or more
+    mean, total = over_seeds_and_examples([change]), int(np.isfinite(change).any(axis=0).sum())
+    low, high = _widened(mean, total)
+    p_value = mean.p_value
+    assert p_value is not None  # there are two examples or more
+    if mean.low == mean.high and mean.estimate:  # nothing varies: examples are counted, as no variance can be
+        p_value = mcnemar([True] * total, [False] * total).mid_p
     return Comparison(
         data=second.data.name,
         condition=condition,
         reference=first.model.method,
         model=second.model.method,
-        total=int(np.isfinite(change).any(axis=0).sum()),
+        total=total,
         difference=mean.estimate,
-        interval=(mean.low, mean.high),
+        interval=(low, high),
         only_reference=int((change == -1).sum()),
         only_model=int((change == 1).sum()),
-        p_value=mean.p_value,
-        p_adjusted=mean.p_value,
+        p_value=p_value,
+        p_adjusted=p_value,
         seeds=len(change),
     )
+
+
+def _widened(difference: Interval, total: int) -> tuple[float, float]:
+    """The ends of an interval; where all examples differ alike, by how many might not, for all that so few tell."""
+    if difference.low < difference.high:
+        return difference.low, difference.high
+    value, others = difference.estimate, wilson(0, total).high  # an example more may be lost, and one be won
+    return max(-1.0, value - others * (1 + value)), min(1.0, value + others * (1 - value))
 
 
 def _table(evaluations: Sequence[Evaluation], condition: str) -> Any:
