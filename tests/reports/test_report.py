@@ -14,11 +14,13 @@ from report_parts import NEW, made_evaluation, run
 from rich.console import Console
 
 from unshaken.errors import UnshakenError
+from unshaken.evaluation.comparison import by_method
 from unshaken.evaluation.results import Evaluation
 from unshaken.evaluation.statistics import holm, over_seeds_and_examples, wilson
 from unshaken.proportion import Proportion
 from unshaken.reports import SCHEMA_VERSION, Report, charts, merge
 from unshaken.reports.headline import headline
+from unshaken.reports.html import _accuracy_table
 from unshaken.reports.views import baselines, markdown, rows, terminal
 
 
@@ -366,6 +368,38 @@ def test_an_attack_that_only_one_seed_met_is_not_compared() -> None:
 def test_a_seed_of_which_one_example_is_known_counts_and_one_without_any_does_not() -> None:
     found = Report(evaluations=tuple(seeds_of("plain", ["o!!!!", "x!!!!", "!!!!!"], total=5))).spreads
     assert {item.condition: item.accuracy.values for item in found}["pwws"] == (1.0, 0.0)
+
+
+def test_models_without_a_record_are_no_seeds_of_each_other_whatever_they_are_called() -> None:
+    def bare(name: str, number: int) -> Evaluation:
+        made = made_evaluation(run("xxxooooooo"), seed=number)
+        return replace(made, model=replace(made.model, name=name, fingerprint=str(number) * 64, training=None))
+
+    alike = Report(evaluations=tuple(bare("model", number) for number in range(3)))
+    assert alike.spreads == ()
+    found = [(item.subject, item.verdict, item.evidence) for item in alike.checks if item.flag == "few-seeds"]
+    assert found == [(f"model [{str(number) * 6}] on made", "raised", "1 training seed") for number in range(3)]
+    # nor of a method that has the name of one
+    of_method = Report(evaluations=(*seeds_of("plain", ["xxxxxooooo"] * 2), bare("plain", 5)))
+    assert [len(item.accuracy.values) for item in of_method.spreads] == [2, 2]
+    assert headline(of_method).startswith("Of 10 texts of made, plain [555555] answers 70.0% rightly under pwws and ")
+    assert [row["name"] for row in _accuracy_table(of_method, by_method(of_method.evaluations)[0])["rows"]] == [
+        "plain",
+        "plain [555555]",
+    ]
+
+
+def test_an_attack_on_one_seed_is_shown_and_is_one_seed() -> None:
+    clean = [made_evaluation(model="plain", seed=seed) for seed in (1, 2)]
+    attacked = made_evaluation(run("xxxxxooooo"), model="plain")
+    one = Report(evaluations=(attacked, *clean))
+    rows = _accuracy_table(one, by_method(one.evaluations)[0])["rows"]
+    assert [[cell and cell["value"] for cell in row["cells"]] for row in rows] == [[100, 50], [100, None], [100, None]]
+    (check,) = (item for item in one.checks if item.flag == "few-seeds")
+    assert (check.verdict, check.evidence) == ("raised", "3 training seeds, 1 of them under attack")
+    two = Report(evaluations=(attacked, made_evaluation(run("xxxoooooox"), model="plain", seed=1), clean[1]))
+    (row,) = _accuracy_table(two, by_method(two.evaluations)[0])["rows"]
+    assert row["note"] == "mean of 2 to 3 seeds"
 
 
 def test_a_mean_that_never_varies_still_has_an_interval() -> None:

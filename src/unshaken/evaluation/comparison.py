@@ -66,10 +66,10 @@ def compare(evaluations: Sequence[Evaluation], names: Mapping[str, str], seed: i
 
 def by_method(evaluations: Sequence[Evaluation]) -> list[list[list[Evaluation]]]:
     """For each set of examples, the evaluations of each method, in the order in which they first occur."""
-    by_data: dict[str, dict[str, list[Evaluation]]] = {}
+    by_data: dict[str, dict[tuple[str, str], list[Evaluation]]] = {}
     for evaluation in evaluations:
         methods = by_data.setdefault(evaluation.data.fingerprint, {})
-        methods.setdefault(evaluation.model.method, []).append(evaluation)
+        methods.setdefault(evaluation.model.kind, []).append(evaluation)
     return [list(methods.values()) for methods in by_data.values()]
 
 

@@ -25,7 +25,7 @@ MOSTLY_UNKNOWN = 0.2  # of the tokens; a subword tokenizer in its own language i
 def check_all(evaluations: Sequence[Evaluation], names: Mapping[str, str]) -> tuple[Check, ...]:
     """All checks on all evaluations, in the order of `FLAGS`, the raised ones of each flag first."""
     checks = [check for evaluation in evaluations for check in _check(evaluation, names[evaluation.model.fingerprint])]
-    checks += _few_seeds(evaluations)
+    checks += _few_seeds(evaluations, names)
     flags, verdicts = list(FLAGS), ["raised", "unknown", "clear"]
     return tuple(sorted(checks, key=lambda check: (flags.index(check.flag), verdicts.index(check.verdict))))
 
@@ -116,11 +116,16 @@ def below_majority(subject: str, accuracy: Proportion, baseline: float) -> Check
     return raised_if(not (accuracy.value > baseline or accuracy.value == 1), BELOW_MAJORITY, subject, evidence, settle)
 
 
-def _few_seeds(evaluations: Sequence[Evaluation]) -> Iterator[Check]:
-    seeds: dict[tuple[str, str], set[Any]] = {}
+def _few_seeds(evaluations: Sequence[Evaluation], names: Mapping[str, str]) -> Iterator[Check]:
+    seeds: dict[tuple[tuple[str, str], str], dict[Any, bool]] = {}  # seed -> whether one of it was attacked
     for evaluation in evaluations:
-        seeds.setdefault((evaluation.model.method, evaluation.data.name), set()).add(evaluation.model.seed)
-    for (method, data), trained in seeds.items():
-        subject, evidence = f"{method} on {data}", f"{len(trained)} training seed{'s' if len(trained) > 1 else ''}"
+        trained = seeds.setdefault((evaluation.model.kind, evaluation.data.name), {})
+        trained[evaluation.model.seed] = bool(evaluation.attacks) or trained.get(evaluation.model.seed, False)
+    for ((called, fingerprint), data), trained in seeds.items():
+        subject = f"{names.get(fingerprint, called)} on {data}"
+        evidence = f"{len(trained)} training seed{'s' if len(trained) > 1 else ''}"
+        attacked = sum(trained.values()) or len(trained)
+        if attacked < len(trained):
+            evidence += f", {attacked} of them under attack"
         settle = f"train with {ENOUGH_SEEDS} seeds and merge their results with unshaken report"
-        yield raised_if(len(trained) < ENOUGH_SEEDS, "few-seeds", subject, evidence, settle)
+        yield raised_if(attacked < ENOUGH_SEEDS, "few-seeds", subject, evidence, settle)

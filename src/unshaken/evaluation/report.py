@@ -50,9 +50,11 @@ class Report:
 
     @cached_property
     def model_names(self) -> dict[str, str]:
-        """Fingerprint to name; models that share a name are told apart by the fingerprint's start."""
+        """Fingerprint to name; models that share one, or have a method's, are told apart by the fingerprint's start."""
         models = [item.model for item in self.evaluations]
-        names = _distinct((model.name, model.fingerprint) for model in models)
+        bare = {model.name for model in models if model.training is None}
+        rivals = {(model.method, "") for model in models if model.training is not None and model.method in bare}
+        names = _distinct([*((model.name, model.fingerprint) for model in models), *rivals])
         return {model.fingerprint: names[model.name, model.fingerprint] for model in models}
 
     def renamed(self, names: Mapping[str, str]) -> Report:

@@ -80,6 +80,11 @@ class ModelInfo:
         told = f" ({self.vote[TOLD]})" if self.vote and TOLD in self.vote else ""
         return self.training.method + read + vote + told + ("" if self.temperature is None else ", calibrated")
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What seeds of one method share; without a record of its training no model is a seed of another."""
+        return self.method, self.fingerprint if self.training is None else ""
+
 
 def _reader_names(spec: Any) -> set[str]:
     """Without their settings; of what is no specification none, as a stranger's file may hold anything."""

@@ -75,7 +75,7 @@ def _shares(report: Report, methods: Sequence[Sequence[Evaluation]], condition: 
     shares: dict[str, _Share] = {}
     for method in methods:
         seeds, mean = alike(method, condition), means.get((first.data.name, method[0].model.method))
-        if mean and same_condition(first, seeds[0], condition):
+        if mean and len(seeds) > 1 and same_condition(first, seeds[0], condition):
             totals = tuple(item.accuracy(condition).total for item in seeds)
             shares[mean.method] = _Share(mean.accuracy.mean, totals)
             continue

@@ -142,11 +142,11 @@ def _model_row(report: Report, item: Evaluation, names: Sequence[str], groups: S
 
 
 def _has_means(report: Report, method: Sequence[Evaluation]) -> bool:
-    """Whether a row of means tells all: not if seeds were attacked by other settings, or one was trained twice."""
+    """Whether a row of means tells all: not if an attack was on one seed alone or by other settings, or one was trained twice."""
     place = (method[0].data.name, method[0].model.method)
     counts = {one.condition: len(one.accuracy.values) for one in report.spreads if (one.data, one.method) == place}
     met = Counter(name for item in method for name in item.conditions if item.accuracy(name).total)
-    return bool(counts) and all(counts.get(name, 1) == number for name, number in met.items())
+    return len(method) > 1 and bool(counts) and all(counts.get(name) == number for name, number in met.items())
 
 
 def _method_row(
@@ -171,7 +171,9 @@ def _method_row(
             continue
         mean = over_group(seeds, one)
         cells.append(_shown(mean.estimate, (max(0.0, mean.low), min(1.0, mean.high)), None))
-    return {"name": name, "note": f"mean of {len(method)} seeds", "series": _series(report, first), "cells": cells}
+    sizes = sorted({len(one.accuracy.values) for key, one in means.items() if key[:2] == (first.data.name, name)})
+    note = f"mean of {' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} seeds"
+    return {"name": name, "note": note, "series": _series(report, first), "cells": cells}
 
 
 def _series(report: Report, item: Evaluation) -> int:
