@@ -668,9 +668,18 @@ def test_runs_of_one_attack_that_broke_other_examples_are_not_joined() -> None:
     first, second = evaluate(victim, data, weak), evaluate(victim, data, weak, then=[genetic])
     (one,) = first.evaluations
     *_, broken = (result for result in one.attacks[0].results if result.outcome == "success")
+    stood = next(result for result in one.attacks[0].results if result.outcome == "failure")
     held = replace(broken, outcome="failure", adversarial=None, swaps=(), similarity=None, adversarial_prediction=None)
     results = tuple(held if result is broken else result for result in one.attacks[0].results)
-    other = Report(evaluations=(replace(one, attacks=(replace(one.attacks[0], results=results),)),))
+    weaker, other = (
+        Report(evaluations=(replace(one, attacks=(replace(one.attacks[0], results=rows),)),))
+        for rows in (
+            results,
+            tuple(replace(broken, example_id=row.example_id) if row is stood else row for row in results),
+        )
+    )
+    for parts in ([weaker, second], [second, weaker]):  # the one that broke more counts
+        assert merge(parts).evaluations[0].held("worst case") == second.evaluations[0].held("worst case")
     assert merge([first, second]).evaluations[0].held("worst case") == second.evaluations[0].held("worst case")
     with pytest.raises(UnshakenError, match="cannot be one result: genetic was not tried on all that was left"):
         merge([other, second])

@@ -9,7 +9,8 @@ from report_parts import TRAINED_ON, made_evaluation, run
 
 from unshaken.evaluation.check import Check
 from unshaken.evaluation.results import AttackRun, Evaluation, Recheck
-from unshaken.reports import FLAGS, Report
+from unshaken.proportion import Proportion
+from unshaken.reports import FLAGS, Report, merge
 from unshaken.substitutions import All, Dictionary, Homoglyphs, Substitutions, Typos, Unmended, WordNet
 
 
@@ -397,6 +398,18 @@ def test_the_second_half_of_a_budget_is_what_counts(
     )
 
 
+@pytest.mark.parametrize(
+    ("ended", "broken", "verdict"), [(2.0, 1.1, "raised"), (2.0, 1.0, "clear"), (1.9, 1.1, "clear")]
+)
+def test_seconds_that_run_out_are_a_budget_as_well(ended: float, broken: float, verdict: str) -> None:
+    made = run("xooo", time_budget=2)
+    rows = [replace(row, seconds=broken if row.outcome == "success" else ended) for row in made.results]
+    checks = Report(evaluations=(made_evaluation(replace(made, results=tuple(rows)), total=4),)).checks
+    (found,) = (check for check in checks if check.flag == "more-budget-helps")
+    told = f"3 examples ended at the budget of 2 seconds; {int(broken > 1)} were broken in its second half"
+    assert (found.verdict, found.evidence) == (verdict, told if ended == 2 else "every search ran to its end")
+
+
 def test_the_largest_search_is_compared_with_the_next() -> None:
     outcomes = {10: "xooooooooo", 20: "xxxxxooooo", 40: "xxxxxooooo"}
     for sizes in ((10, 20, 40), (40, 20, 10)):
@@ -444,3 +457,21 @@ def test_one_swap_behind_the_truncation_and_one_unconfirmed_text_are_enough() ->
     found = {check.flag: check for check in Report(evaluations=(made_evaluation(made),)).flags}
     assert found["truncated-substitutions"].evidence == "1 of 2 swaps lie behind the truncation"
     assert found["unconfirmed"].evidence == "1 of 3 successes of the search were not confirmed"
+
+
+def test_no_order_of_merging_hides_what_one_of_two_runs_of_an_attack_saw() -> None:
+    def with_doubt(word: str, behind: int, doubtful: int | None = None) -> Evaluation:
+        made = run(word)
+        rows = [replace(row, error="not so") if n == doubtful else row for n, row in enumerate(made.results)]
+        return made_evaluation(replace(made, results=tuple(rows), truncated_swaps=(behind, 9)))
+
+    sound = with_doubt("xxxxoooooo", 0)
+    for other, held in (
+        (with_doubt("xxxxoooooo", 2, 7), 6),
+        (with_doubt("xxxxxooooo", 2, 7), 5),  # broke more
+        (with_doubt("xx!!!!oooo", 2, 7), 6),  # has errors
+    ):
+        for order in ((sound, other), (other, sound)):
+            report = merge([Report(evaluations=(one,)) for one in order])
+            assert {"unconfirmed", "truncated-substitutions"} <= {check.flag for check in report.flags}
+            assert report.evaluations[0].accuracy("pwws") == Proportion(hits=held, total=10)

@@ -413,7 +413,10 @@ def test_a_difference_that_never_varies_still_has_an_interval_and_a_p_value_of_s
     seeds: int, total: int
 ) -> None:
     """Of two seeds on four examples nothing varied, so that p was 0 and neither interval had a width."""
-    plain, same = seeds_of("plain", ["x" * total] * seeds, total=total), seeds_of("a", ["x" * total] * seeds, total=total)
+    plain, same = (
+        seeds_of("plain", ["x" * total] * seeds, total=total),
+        seeds_of("a", ["x" * total] * seeds, total=total),
+    )
     held = seeds_of("b", ["o" * total] * seeds, total=total)
     found = Report(evaluations=(*plain, *same, *held)).comparisons
     none, all_ = (item for item in found if item.condition == "pwws")

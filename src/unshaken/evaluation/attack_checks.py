@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -73,6 +74,9 @@ def _lead(pair: tuple[str, Proportion, Proportion]) -> int:
 
 def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
     flag, settle = "more-budget-helps", "repeat with twice the budget until the accuracy stops falling"
+    late, told = _out_of_time(run)
+    if late:
+        return raised(flag, subject, told, settle)
     given = run.settings.get("query_budget")
     budget = given if isinstance(given, int) else 0
     stopped = [result for result in run.results if result.outcome == "failure" and 0 < budget <= result.queries]
@@ -83,6 +87,8 @@ def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
             f"budget, {100 * full:.1f} at all of it"
         )
         return raised_if(full < half, flag, subject, evidence, settle)
+    if told:
+        return clear(flag, subject, told)
     smaller = [other for other in evaluation.attacks if _has_less_budget(other, run)]
     if smaller:
         pairs = (_broken_of_both(run, other) for other in smaller)
@@ -95,6 +101,16 @@ def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
         settle = "repeat with a larger search, for example twice the population, beside this one"
         return unknown(flag, subject, "one search size only; no larger one to compare", settle)
     return clear(flag, subject, "every search ran to its end")
+
+
+def _out_of_time(run: AttackRun) -> tuple[int, str]:
+    """How many examples were broken in the second half of the seconds that others ran out of; in words, if any did."""
+    budget = run.settings.get("time_budget")
+    seconds = float(budget) if isinstance(budget, int | float) else math.inf
+    stopped = sum(result.outcome == "failure" and result.seconds >= seconds for result in run.results)
+    late = sum(result.outcome == "success" and result.seconds > seconds / 2 for result in run.results)
+    told = f"{stopped} examples ended at the budget of {seconds:g} seconds; {late} were broken in its second half"
+    return (late, told) if stopped else (0, "")
 
 
 def _has_less_budget(one: AttackRun, other: AttackRun) -> bool:

@@ -160,15 +160,22 @@ class AttackRun:
         best = self
         if self.left == other.left:
             same = {item.example_id for item in self.results} == {item.example_id for item in other.results}
-            best = min((self, other), key=lambda one: one.counts.errors) if same else self
+            best = self._with_doubts_of(other) if same else self
         elif self.left:
             best = other
-        swaps = [one for one in (best.truncated_swaps, self.truncated_swaps, other.truncated_swaps) if one is not None]
+        swaps = [one for one in (self.truncated_swaps, other.truncated_swaps) if one is not None]
         rechecks: dict[str, Recheck] = {}
         for item in (*self.rechecks, *other.rechecks):
             known = rechecks.setdefault(item.variant, item)
             rechecks[item.variant] = max(known, item, key=lambda one: (one.total, one.held - one.held_by_variant))
-        return replace(best, truncated_swaps=next(iter(swaps), None), rechecks=tuple(rechecks.values()))
+        return replace(best, truncated_swaps=max(swaps, default=None), rechecks=tuple(rechecks.values()))
+
+    def _with_doubts_of(self, other: AttackRun) -> AttackRun:
+        """The run with fewer errors, then the one that broke more, and what either of them could not confirm."""
+        best, rest = sorted((self, other), key=lambda one: (one.counts.errors, one.counts.held.hits))
+        doubts = {row.example_id: row for row in rest.results if row.unconfirmed}
+        held = [doubts.get(row.example_id, row) if row.outcome == "failure" else row for row in best.results]
+        return replace(best, results=tuple(held))
 
 
 @dataclass(frozen=True, kw_only=True)
