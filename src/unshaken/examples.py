@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,7 +77,7 @@ class Examples(Sequence[Example]):
         if len(texts) != len(labels):
             raise UnshakenError(f"{len(texts)} texts and {len(labels)} labels; give one label a text")
         named = any(isinstance(label, str) for label in labels)
-        names = tuple(label_names or (sorted(set(map(str, labels))) if named else ()))
+        names = tuple(label_names or (_in_order(set(map(str, labels))) if named else ()))
         unknown = sorted({str(label) for label in labels} - set(names)) if named else []
         if unknown:
             raise UnshakenError(f"the label {unknown[0]!r} is none of label_names: {', '.join(names)}")
@@ -112,11 +113,11 @@ class Examples(Sequence[Example]):
         return cls.from_pandas(dataset, **options)
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a column for each text, the label (by name where it has one) and the id."""
+        """A DataFrame with a column for each text, the label (by name where it has one; None if hidden) and the id."""
         import pandas
 
         table: dict[str, list[Any]] = {name: [row.texts[i] for row in self] for i, name in enumerate(self.columns)}
-        labels = [self.label_names[int(row.label)] for row in self] if self.label_names else self.labels
+        labels = [self.written_label(row) for row in self]
         return pandas.DataFrame({**table, "label": labels}, index=[row.id for row in self])
 
     def __repr__(self) -> str:
@@ -127,6 +128,12 @@ class Examples(Sequence[Example]):
 
     def _label_name(self, label: int | float) -> str:
         return self.label_names[int(label)] if 0 <= label < len(self.label_names) else str(label)
+
+    def written_label(self, row: Example) -> str | int | float | None:
+        """The label as a file has it: the name of the class where there are names; none where it is hidden."""
+        if not self.label_names:
+            return row.label
+        return self.label_names[int(row.label)] if row.label >= 0 else None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -156,12 +163,17 @@ class Examples(Sequence[Example]):
         return any(isinstance(row.label, float) for row in self.rows)
 
     def require_classes(self) -> None:
-        """Refuse regression targets, where a classifier is to be trained or attacked."""
+        """Refuse regression targets and hidden labels, where a classifier is to be trained or measured."""
         if self.is_regression:
             few = ", ".join(f"{label:g}" for label in sorted(set(self.labels))[:5])
             raise UnshakenError(
                 f"the labels of {self.name} are numbers with fractions ({few}, ...), targets instead of classes; only "
                 "answers of a classifier are attacked: write classes as names or whole numbers"
+            )
+        if hidden := sum(row.label < 0 for row in self.rows):
+            raise UnshakenError(
+                f"{hidden:,} of {len(self):,} rows of {self.name} have no label (-1), and every answer to them would "
+                "count as wrong; give them one, or leave them out"
             )
 
     @property
@@ -223,6 +235,12 @@ def _texts(given: Any, number: int) -> tuple[str, ...]:
     if not found or not all(isinstance(text, str) for text in found):
         raise UnshakenError(f"row {number} (from 0) is {given!r}; give a text, or a tuple of two")
     return found
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """By name, but numbers by what they count: 2 stands before 10."""
+    is_counted = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
+    return sorted(names, key=int if is_counted else str)
 
 
 def _number(label: Any) -> Any:

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from unshaken import evaluate
 from unshaken.errors import UnshakenError
-from unshaken.tasks import load_blocks, load_examples, load_task, table_examples
+from unshaken.examples import Examples
+from unshaken.tasks import load_blocks, load_examples, load_task, save_examples, table_examples
 from unshaken.tasks.load import check_examples
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -143,3 +145,52 @@ def test_texts_in_two_of_the_given_files_are_told(tmp_path):
         "1 of 2 test texts also occur in validation; leave them out",
     )
     assert load_task(train, validation=write("v.csv", ["five"]), test=write("t.csv", ["six"])).notes == ()
+
+
+def test_a_hidden_label_is_written_as_none_and_not_as_the_last_class(tmp_path):
+    (tmp_path / "a.csv").write_text("text\nx\ny\n", encoding="utf-8")
+    hidden = load_examples(tmp_path / "a.csv", label_names=("negative", "positive"), unlabelled=True)
+    assert hidden.to_pandas()["label"].tolist() == [None, None]
+    again = load_examples(save_examples(tmp_path / "b.jsonl", hidden), label_names=("n", "p"), unlabelled=True)
+    assert again.labels == hidden.labels == [-1, -1]
+    with pytest.raises(UnshakenError, match=r"2 of 2 rows of a/test have no label \(-1\)"):
+        evaluate(lambda texts: [[0.7, 0.3]] * len(texts), hidden)
+
+
+def test_classes_called_by_numbers_are_in_the_order_of_the_numbers():
+    given = [str(number) for number in range(12)]
+    rows = Examples.from_lists([f"text {number}" for number in given], given)
+    assert rows.label_names == tuple(given)
+    assert rows.labels == list(range(12))
+    assert Examples.from_lists(["a", "b", "c"], ["-2", "-1", "0"]).labels == [0, 1, 2]
+
+
+def test_a_number_that_one_class_is_called_by_is_no_other_class(tmp_path):
+    """Of "1 star" to "5 stars" a file with 1 to 4 was read as "2 stars" to "5 stars"."""
+    stars = ("1 star", "2 stars", "3 stars")
+    with pytest.raises(
+        UnshakenError, match="line 2 has the unknown label '1'; its place is that of '2 stars', and another"
+    ):
+        load_examples(csv_of(tmp_path / "a.csv", [1, 2]), label_names=stars)
+    named = load_examples(csv_of(tmp_path / "b.csv", ["2 stars", "1 star"]), label_names=stars)
+    assert named.labels == [1, 0]
+    for names in (("LABEL_0", "LABEL_1"), ("no covid19", "covid19"), ("llama3", "gpt4")):
+        assert load_examples(csv_of(tmp_path / "c.csv", [0, 1]), label_names=names).labels == [0, 1]
+
+
+def test_saved_examples_are_still_copies_and_adversarial_ones(tmp_path):
+    """Without it a split parts a copy from its text, and a static adversarial set is attacked again."""
+    rows = [
+        {"text": "good film", "label": "b", "original": ["fine film"]},
+        {"text": "bad film", "label": "a", "original_text": "poor film"},
+        {"text": "a film", "label": "a"},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows[:1] + rows[2:])), encoding="utf-8")
+    copies = load_examples(path)
+    assert [row.copy_of for row in copies] == [("fine film",), None]
+    assert load_examples(save_examples(tmp_path / "again.jsonl", copies)).rows == copies.rows
+    path.write_text(json.dumps(rows[1]), encoding="utf-8")
+    static = load_examples(path)
+    assert static.is_static
+    assert load_examples(save_examples(tmp_path / "again.jsonl", static)).rows == static.rows

@@ -73,7 +73,7 @@ def augment(
 
 def _line(row: Example, examples: Examples) -> str:
     """A row as the file had it, so that every command reads it back; a copy says what it was made from."""
-    label = examples.label_names[int(row.label)] if examples.label_names else row.label
+    label = examples.written_label(row)
     record: dict[str, Any] = {"id": row.id, **dict(zip(examples.columns, row.texts, strict=True)), "label": label}
     made_of = row.copy_of or row.original
     record |= {} if made_of is None else {"original": list(made_of)}

@@ -142,7 +142,7 @@ def _model_row(report: Report, item: Evaluation, names: Sequence[str], groups: S
 
 
 def _has_means(report: Report, method: Sequence[Evaluation]) -> bool:
-    """Whether a row of means tells all: not if an attack was on one seed alone or by other settings, or one was trained twice."""
+    """Whether a row of means tells all: not if one seed alone was attacked, or by other settings, or is there twice."""
     place = (method[0].data.name, method[0].model.method)
     counts = {one.condition: len(one.accuracy.values) for one in report.spreads if (one.data, one.method) == place}
     met = Counter(name for item in method for name in item.conditions if item.accuracy(name).total)

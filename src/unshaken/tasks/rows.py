@@ -186,7 +186,8 @@ def _normal(label: str) -> str:
 def _classes(task: Task) -> dict[str, int]:
     """Every name of a class -> its number, and in lower case where that is no other's; the first of two counts.
 
-    Its number is a name as well, unless classes are called by numbers: of "1" and "2", 1 is the first and 0 is none.
+    Its number is a name as well, unless classes are called by numbers: of "1" and "2", 1 is the first and 0 is none;
+    of "1 star" and "2 stars" nobody knows which one 1 is.
     """
     classes: dict[str, int] = {}
     spelt = [(known, i) for i, name in enumerate(task.label_names) for known in (name, *task.aliases.get(name, ()))]
@@ -194,7 +195,10 @@ def _classes(task: Task) -> dict[str, int]:
     for known, index in [*named, *((known.casefold(), index) for known, index in named)]:
         classes.setdefault(known, index)
     if not any(re.fullmatch(WHOLE, known) for known in classes):
-        classes.update((str(index), index) for index in range(len(task.label_names)))
+        names = enumerate(task.label_names)
+        elsewhere = {number for place, name in names for number in re.findall(r"\d+", name) if number != str(place)}
+        places = enumerate(map(str, range(len(task.label_names))))
+        classes.update((number, place) for place, number in places if number not in elsewhere)
     return classes
 
 
@@ -207,6 +211,9 @@ def _class(value: Any, task: Task, classes: Mapping[str, int], source: str, reco
     if text in NO_LABEL:
         return UNLABELLED
     hint = nearest(text, task.label_names)
+    place = int(text) if re.fullmatch(WHOLE, text) else -1
+    if 0 <= place < len(task.label_names) and not any(re.fullmatch(WHOLE, name) for name in task.label_names):
+        hint = f"its place is that of {task.label_names[place]!r}, and another is called so; write the names of classes"
     raise UnshakenError(f"{source}: {record.where} has the unknown label {value!r}; {hint}")
 
 
