@@ -432,6 +432,28 @@ def test_two_examples_more_and_a_fiftieth_of_them_are_no_accident_of_ties(total:
     assert ("raised" in verdicts) == (verdict == "raised")
 
 
+def test_examples_that_one_attack_could_not_be_tried_on_are_compared_with_none_of_the_other() -> None:
+    """By the examples that one ended in an error on, other scores seemed to break more and a larger search no more."""
+
+    def verdict(flag: str, *runs: AttackRun) -> tuple[str, str]:
+        checks = [item for item in Report(evaluations=(made_evaluation(*runs),)).checks if item.flag == flag]
+        return checks[0].verdict, checks[0].evidence
+
+    margin, probability = run("xx!!!ooooo", scoring="margin"), run("xxxxxooooo", scoring="probability")
+    for runs in ((probability, margin), (margin, probability)):
+        told = verdict("miscalibration", *runs)[1].partition(";")[0]  # a recheck follows
+        assert told == "5 of 10 hold, 5 under temperature 10"
+        assert verdict("miscalibration", *(replace(item, rechecks=()) for item in runs)) == (
+            "clear",
+            f"5 of 7 hold, 5 under pwws (scoring={runs[1].settings['scoring']})",
+        )
+    small, large = run("xxxooooooo", "genetic", population=4), run("!!!xoooooo", "genetic", population=8)
+    assert verdict("more-budget-helps", small, large) == (
+        "raised",
+        "1 examples broken, 0 by the same attack with less budget",
+    )
+
+
 def test_shares_are_told_in_per_cent() -> None:
     evaluation = replace(clean(), probes=replace(clean().probes, unknown_words=0.375))
     told = {check.flag: check.evidence for check in Report(evaluations=(evaluation,)).checks}

@@ -91,7 +91,7 @@ def _budget(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
         return clear(flag, subject, told)
     smaller = [other for other in evaluation.attacks if _has_less_budget(other, run)]
     if smaller:
-        pairs = (_broken_of_both(run, other) for other in smaller)
+        pairs = (_of_both(run, other, "success")[:2] for other in smaller)
         broken, before = min(pairs, key=lambda pair: pair[0] - pair[1])
         evidence = f"{broken} examples broken, {before} by the same attack with less budget"
         # Only the largest search can have been too small.
@@ -121,14 +121,14 @@ def _has_less_budget(one: AttackRun, other: AttackRun) -> bool:
     )
 
 
-def _broken_of_both(one: AttackRun, other: AttackRun) -> tuple[int, int]:
-    """How many examples each broke of those that both were tried on."""
-    tried = {result.example_id for result in one.results} & {result.example_id for result in other.results}
-    broken = [
-        sum(result.outcome == "success" and result.example_id in tried for result in run.results)
+def _of_both(one: AttackRun, other: AttackRun, outcome: str) -> tuple[int, int, int]:
+    """How many examples came to this in each, of those that both had an answer to, and how many those are."""
+    tried, too = (
+        {row.example_id: row.outcome == outcome for row in run.results if row.outcome != "error"}
         for run in (one, other)
-    ]
-    return broken[0], broken[1]
+    )
+    both = tried.keys() & too.keys()
+    return sum(tried[key] for key in both), sum(too[key] for key in both), len(both)
 
 
 def _differing(one: AttackRun, other: AttackRun) -> set[str]:
@@ -145,10 +145,9 @@ def _size(budget: Any) -> float:
 def _miscalibration(evaluation: Evaluation, run: AttackRun, subject: str) -> Check:
     flag = "miscalibration"
     compared = [(item.variant, item.held, item.held_by_variant, item.total) for item in run.rechecks]
-    held = run.counts.held.hits
     for name, other in zip(evaluation.attack_names, evaluation.attacks, strict=True):
         if _differing(run, other) == {"scoring"} and not (run.left or other.left):  # each breaks what the other cannot
-            compared.append((name, held, run.counts.attacked - other.counts.broken.hits, len(run.results)))
+            compared.append((name, *_of_both(run, other, "failure")))
     if not compared:
         settle = "evaluate with recheck=100 (--recheck 100): margin scoring and other temperatures on 100 examples"
         return unknown(flag, subject, "not repeated under other scores", settle)
