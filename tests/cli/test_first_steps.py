@@ -207,7 +207,7 @@ def test_off_a_terminal_a_training_says_a_line_now_and_then(unshaken, tiny, opin
 
 def test_what_wordnet_makes_of_a_text_stays_alike_unless_told_otherwise(unshaken, tiny, opinions, tmp_path):
     """The command filters WordNet's swaps by similarity, says so, and Python's attacks stay those of the papers."""
-    from unshaken.attacks import PWWS, TextFooler
+    from unshaken.attacks import PWWS, TextFooler, Transfer
     from unshaken.attacks.faithfulness import keeping_meaning
     from unshaken.substitutions import Typos
 
@@ -224,6 +224,7 @@ def test_what_wordnet_makes_of_a_text_stays_alike_unless_told_otherwise(unshaken
     assert keeping_meaning(PWWS(), 0.8) != PWWS() == keeping_meaning(PWWS(), 0)
     for other in (PWWS(substitutions=Typos()), TextFooler()):  # another source; a filter of its own
         assert keeping_meaning(other, 0.8) is other
+    assert keeping_meaning(Transfer(source="a"), 0.8).attack == keeping_meaning(PWWS(), 0.8)
 
 
 def test_the_filter_refuses_what_the_encoder_finds_different():

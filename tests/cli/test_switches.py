@@ -14,6 +14,7 @@ from typing import get_args
 import pytest
 
 from unshaken.cli import known
+from unshaken.cli.evaluate import parse_certificates
 from unshaken.cli.known import TABLES, names_in, require_known
 from unshaken.names import at
 from unshaken.readers import READERS
@@ -41,6 +42,20 @@ def test_data_come_after_the_command_and_seeds_side_by_side(unshaken, tiny, revi
     )
     assert code == 0, err
     assert "trained-on" not in shown
+
+
+def test_a_seed_that_an_attack_names_is_its_own(unshaken, tiny, reviews, tmp_path):
+    """It was overwritten by that of the command, and two seeds became one attack."""
+    (tmp_path / "words.json").write_text(json.dumps({"good": ["fine", "great"], "bad": ["poor"]}))
+    options = ["--substitutions", f"dictionary:{tmp_path / 'words.json'}", "--device", "cpu", "--out", tmp_path / "run"]
+    chosen = f"random:samples=2,seed=3,random:samples=2,seed=4,random:samples=2,transfer:source={tiny}"
+    code, _, err = unshaken("attack", tiny, reviews, "--attack", chosen, "--seed", 7, *options)
+    assert code == 0, err
+    runs = json.loads((tmp_path / "run" / "report.json").read_text())["evaluations"][0]["attacks"]
+    assert [run["settings"].get("seed") for run in runs] == [3, 4, 7, None]
+    assert runs[3]["settings"]["attack"]["seed"] == 7
+    certificates = parse_certificates(["ranmask:seed=3,ranmask"], None, 7)
+    assert [item.seed for item in certificates] == [3, 7]
 
 
 @pytest.mark.parametrize("command", ["harden", "train"])

@@ -41,8 +41,11 @@ def keeping_meaning(attack: Any, least: float) -> Any:
     """
     from unshaken.attacks.base import SearchAttack
     from unshaken.attacks.constraints.similarity import SentenceSimilarity
+    from unshaken.attacks.transfer import Transfer
     from unshaken.substitutions import WordNet
 
+    if isinstance(attack, Transfer):
+        return replace(attack, attack=keeping_meaning(attack.attack, least))
     if not isinstance(attack, SearchAttack) or not isinstance(attack.substitutions, WordNet) or least <= 0:
         return attack
     if any(isinstance(item, SentenceSimilarity) for item in attack.constraints):

@@ -91,9 +91,7 @@ def attack(
     columns: dict[str, Any] = {"text_columns": text_column, "label_column": label_column}
     if engine == "here" and block is None:
         require_rows(task, model, count, seed, **columns)
-    from dataclasses import replace
-
-    from unshaken.attacks import SearchAttack, Victim
+    from unshaken.attacks import Victim
     from unshaken.attacks.faithfulness import ENCODER, by_faithfulness, keeping_meaning
     from unshaken.console import Console
     from unshaken.display import duration, note
@@ -101,13 +99,12 @@ def attack(
     from unshaken.processes import Shard
 
     least = options.least_similarity(similarity)
-    plain = parse_attacks(attack or ["pwws"], substitutions)
-    chosen = [keeping_meaning(item, least) for item in plain]
-    if similarity and chosen == plain:
+    plain = parse_attacks(attack or ["pwws"], substitutions, seed)
+    attacks = [keeping_meaning(item, least) for item in plain]
+    if similarity and attacks == plain:
         options.refuse("no attack swaps WordNet's words without a filter of its own; leave it out", similarity=True)
-    if chosen != plain and Shard.from_environment().leads:
+    if attacks != plain and Shard.from_environment().leads:
         note(f"WordNet's swaps must leave a text {least:.0%} alike ({ENCODER}); --similarity 0 allows any")
-    attacks = [replace(item, seed=seed) if isinstance(item, SearchAttack) else item for item in chosen]
     made: dict[str, Any] = {"dtype": dtype, "scoring_dtype": scoring_dtype, "max_length": max_length}
     load = partial(Victim.from_pretrained, model, device=device, trust_remote_code=trust_remote_code, **made)
     if engine == "ray":

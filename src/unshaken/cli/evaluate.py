@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,14 +119,14 @@ def evaluate(
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
-def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
-    """The attacks behind `pwws,genetic:population=20,generations=10`."""
+def parse_attacks(specs: list[str], substitutions: str | None, seed: int | None = None) -> list[Attack]:
+    """The attacks behind `pwws,genetic:population=20,generations=10`; one that names a seed keeps it."""
     from unshaken.attacks import ATTACKS
     from unshaken.names import from_spec, split_specs
     from unshaken.substitutions import joined_substitutions
 
     attacks: list[Attack] = [
-        from_spec("attack", spec, ATTACKS, allow_paths=True)
+        _seeded(from_spec("attack", spec, ATTACKS, allow_paths=True), spec, seed)
         for text in specs
         for spec in filter(None, split_specs("attack", text))
     ]
@@ -133,6 +134,20 @@ def parse_attacks(specs: list[str], substitutions: str | None) -> list[Attack]:
         return attacks
     chosen = joined_substitutions(substitutions, allow_paths=True)
     return [_with_substitutions(item, chosen) for item in attacks]
+
+
+def _seeded(item: Any, spec: str, seed: int | None) -> Any:
+    """What a specification describes, with the seed of the command where it has one and names none."""
+    from dataclasses import replace
+
+    from unshaken.attacks import SearchAttack, Transfer
+    from unshaken.certificates import Certificate
+
+    if seed is None or re.search(r"[:,]\s*seed\s*=", spec):
+        return item
+    if isinstance(item, Transfer):
+        return replace(item, attack=_seeded(item.attack, spec, seed))
+    return replace(item, seed=seed) if isinstance(item, SearchAttack | Certificate) else item
 
 
 def _with_substitutions(attack: Attack, chosen: Substitutions) -> Attack:
@@ -159,7 +174,7 @@ def parse_certificates(
     from unshaken.substitutions import joined_substitutions
 
     found = [
-        replace(find_certificate(spec), seed=seed)
+        _seeded(find_certificate(spec), spec, seed)
         for text in specs
         for spec in filter(None, split_specs("certificate", text))
     ]
