@@ -225,6 +225,21 @@ def test_swapped_class_names_are_refused() -> None:
         evaluate(Victim.from_model(model, tokenizer(), name="swapped"), examples([0, 1, 0]))
 
 
+def test_a_class_in_another_place_is_refused_and_names_that_say_nothing_are_told(capsys: Any) -> None:
+    """Of three classes two are turned; of two with other names nobody knows."""
+
+    def named(names: tuple[str, ...]) -> Victim:
+        return Victim.from_callable(lambda texts: [[1 / len(names)] * len(names)] * len(texts), label_names=names)
+
+    rows = examples([0, 1], ["a film", "b film"], label_names=("negative", "positive", "mixed"))
+    with pytest.raises(UnshakenError, match="counts its classes as negative, neutral, positive"):
+        evaluate(named(("negative", "neutral", "positive")), rows)
+    evaluate(named(("Negative", "positive", "both")), rows)
+    assert "call their classes otherwise" not in capsys.readouterr().err
+    evaluate(named(("good", "bad", "either")), rows)
+    assert "by their places negative for good, positive for bad, mixed for either is taken" in capsys.readouterr().err
+
+
 def test_models_that_nothing_tells_apart_are_refused() -> None:
     """Both are called <lambda>, which is all that is known of a function: one would go by the results of the other."""
     one, other = (lambda texts, own=own: [own] * len(texts) for own in ([0.2, 0.8], [0.8, 0.2]))

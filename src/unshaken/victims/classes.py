@@ -15,10 +15,10 @@ SHOWN = 10  # classes that a note lists
 
 
 def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
-    """Refuse labels that the victim has no class for, and class names in another order than its own.
+    """Refuse labels that the victim has no class for, and class names in another place than its own.
 
-    An order that was guessed for a victim without names is told, once. Examples without class names, a plain list of
-    them for one, are taken to be in the victim's order.
+    An order that was guessed for a victim without names is told, once, and so are names of which it has none. Examples
+    without class names, a plain list of them for one, are taken to be in the victim's order.
     """
     names = examples.label_names if isinstance(examples, Examples) else ()
     called = examples.name if isinstance(examples, Examples) else "the list of examples"
@@ -30,13 +30,15 @@ def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
             f"{victim.name} has {victim.num_labels} classes, {called} has {len(names)} "
             f"({', '.join(names)}); evaluate a model on the task it was trained for"
         )
-    own = [name.lower() for name in victim.label_names]
-    wanted = [name.lower() for name in names]
-    if sorted(own) == sorted(wanted) and own != wanted:
+    own = [name.casefold() for name in victim.label_names]
+    wanted = [name.casefold() for name in names]
+    if any(own[place] != name for place, name in enumerate(wanted) if name in own):
         raise UnshakenError(
             f"{victim.name} counts its classes as {', '.join(own)}, {called} as {', '.join(wanted)}; give the "
             "examples label_names in the model's order"
         )
+    if own and wanted and not {*own} & {*wanted} and not all(map(str.isdecimal, wanted)):
+        _tell_names(victim.name, called, tuple(victim.label_names), tuple(names))
     is_guess = isinstance(examples, Examples) and examples.order_guessed and not victim.label_names
     if is_guess and not all(map(str.isdecimal, names)) and any(row.label >= 0 for row in examples):
         _tell_order(victim.folder, called, names)
@@ -52,6 +54,15 @@ def _tell_order(who: str, data: str, names: Sequence[str]) -> None:
             f"{who} does not name its classes, so those of {data} are taken in the order {numbered}{more}; if the "
             "model counts otherwise, write their numbers in place of the names, from 0"
         )
+
+
+@functools.cache
+def _tell_names(who: str, data: str, own: Sequence[str], names: Sequence[str]) -> None:
+    """Which class of the data is taken for which of the model, where their names tell nobody."""
+    if Shard.from_environment().leads:
+        pairs = ", ".join(f"{name} for {its}" for its, name in list(zip(own, names, strict=True))[:SHOWN])
+        more = ", ..." if len(names) > SHOWN else ""
+        note(f"{who} and {data} call their classes otherwise; by their places {pairs}{more} is taken")
 
 
 def require_one_order(names: Sequence[str], what: str, known: Sequence[str], whose: str) -> None:
