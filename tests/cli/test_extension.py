@@ -12,6 +12,7 @@ import pytest
 
 from unshaken import names
 from unshaken.attacks import ATTACKS, PWWS, HullAttack, Transfer
+from unshaken.certificates import CERTIFICATES
 from unshaken.cli.evaluate import parse_attacks
 from unshaken.connections import parse as parse_connection
 from unshaken.defences import DEFENCES, RIFT
@@ -134,14 +135,19 @@ def test_traits_are_written_where_they_are_not_the_usual_ones(package: Path) -> 
 # ------------------------------------------------------------------------------------------------------------- papers
 
 
+PLACES = {"@inproceedings": "booktitle", "@article": "journal"}
+
+
 def test_every_paper_is_used_and_every_name_is_known() -> None:
-    used = {name for table in (ATTACKS, DEFENCES) for item in table.values() for name in getattr(item, "citation", ())}
+    tables = (ATTACKS, CERTIFICATES, DEFENCES)
+    used = {name for table in tables for item in table.values() for name in getattr(item, "citation", ())}
     parts = {name for part in RIFT().parts for name in part.citation}
     assert used | parts | {citations.CONNECTION} == set(citations.entries())
     for key, entry in citations.entries().items():
-        assert entry.startswith("@inproceedings{" + key + ",")
+        kind = entry.partition("{")[0]
+        assert entry.startswith(f"{kind}{{{key},")
         assert entry.count("{") == entry.count("}")
-        assert all(f"  {field} = " in entry for field in ("title", "author", "booktitle", "year"))
+        assert all(f"  {field} = " in entry for field in ("title", "author", PLACES[kind], "year"))
 
 
 def record(method: str, **details: object) -> TrainingRecord:

@@ -16,7 +16,7 @@ from rich.console import Console
 from unshaken.attacks import PWWS, Victim
 from unshaken.certificates import ALL_WORDS, Certified, Deletion, RanMask, Safer
 from unshaken.errors import UnshakenError
-from unshaken.evaluation import Report, evaluate
+from unshaken.evaluation import Report, citations, evaluate
 from unshaken.evaluation.report import merge
 from unshaken.examples import Example, Examples
 from unshaken.reports.certified import certified_rows
@@ -100,6 +100,17 @@ def test_certificates_are_kept_resumed_merged_and_read_back(tmp_path: Path) -> N
     plain = evaluate(victim, rows())
     both = merge([plain, first, again]).evaluations[0].certificates
     assert [item.certificate for item in both] == ["ranmask", "deletion"]
+
+
+def test_a_certificate_names_its_paper() -> None:
+    """`cite` said that nothing but this library's own methods was used."""
+    proofs = [
+        Safer(substitutions=Dictionary(entries={"good": ["fine"]}), samples=2, guesses=1),
+        RanMask(samples=2, guesses=1),
+    ]
+    found = citations.of_evaluations(evaluate(always_positive(), rows(), certificates=proofs).evaluations)
+    assert found == citations.bibtex(["ye-etal-2020-safer", "zeng-etal-2023-certified"])
+    assert len(found) == 2
 
 
 def test_a_file_from_before_certificates_is_read() -> None:

@@ -105,6 +105,7 @@ class Certificate(ABC):
     """
 
     name: ClassVar[str]
+    citation: ClassVar[tuple[str, ...]] = ()  # keys of citations.bib, or whole BibTeX entries
 
     samples: int = 1000
     guesses: int = 100

@@ -34,6 +34,7 @@ class Deletion(Certificate):
     """
 
     name: ClassVar[str] = "deletion"
+    citation: ClassVar[tuple[str, ...]] = ("huang-etal-2024-cert",)
 
     rate: float = 0.9
 

@@ -37,6 +37,7 @@ class RanMask(Certificate):
     """
 
     name: ClassVar[str] = "ranmask"
+    citation: ClassVar[tuple[str, ...]] = ("zeng-etal-2023-certified",)
 
     keep: float = 0.1  # paper: 0.1 of the words on SST-2 and AG News
     mask: str | None = None

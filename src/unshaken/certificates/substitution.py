@@ -49,6 +49,7 @@ class Safer(Certificate):
     """
 
     name: ClassVar[str] = "safer"
+    citation: ClassVar[tuple[str, ...]] = ("ye-etal-2020-safer",)
 
     substitutions: Substitutions = field(default_factory=default_substitutions)
     neighbourhood: int = 100  # paper: K = 100

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from unshaken.attacks import ATTACKS
+from unshaken.certificates import CERTIFICATES
 from unshaken.defences import DEFENCES
 from unshaken.display import visible
 from unshaken.evaluation.results import Evaluation
@@ -35,13 +36,15 @@ def bibtex(names: Iterable[str]) -> list[str]:
 
 
 def of_evaluations(evaluations: Iterable[Evaluation]) -> list[str]:
-    """The papers behind every model and attack."""
+    """The papers behind every model, attack and certificate."""
     names: list[str] = []
     for evaluation in evaluations:
         names += [CONNECTION] * bool(evaluation.model.connection)
         names += _of_training(evaluation.model.training) if evaluation.model.training else []
         for run in evaluation.attacks:
             names += _of_attack(run.attack, run.settings)
+        for proof in evaluation.certificates:
+            names += _own(CERTIFICATES, proof.certificate)
     return bibtex(names)
 
 
