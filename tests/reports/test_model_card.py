@@ -86,3 +86,11 @@ def test_the_training_record_round_trips_and_is_checked(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"seed": 7', '"seed": "seven"'))
     with pytest.raises(UnshakenError, match=r"seed: expected a whole number, got 'seven'"):
         TrainingRecord.load(tmp_path)
+
+
+def test_a_card_has_no_number_of_which_nothing_is_known() -> None:
+    """A file with NaN in its metadata is refused by readers that take JSON's numbers alone."""
+    made = report().evaluations[0]
+    failed = replace(made, attacks=(run("!!!!!!!!!!"),))
+    card = ModelCard(model_card(RECORD, Report(evaluations=(failed,))))
+    assert {item.metric_name: item.metric_value for item in card.data.eval_results} == {"accuracy": 0.8}

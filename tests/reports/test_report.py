@@ -20,7 +20,8 @@ from unshaken.evaluation.statistics import holm, over_seeds_and_examples, wilson
 from unshaken.proportion import Proportion
 from unshaken.reports import SCHEMA_VERSION, Report, charts, merge
 from unshaken.reports.headline import headline
-from unshaken.reports.html import _accuracy_table
+from unshaken.reports.html import _accuracy_table, page
+from unshaken.reports.model_card import model_card
 from unshaken.reports.views import baselines, markdown, rows, terminal
 
 
@@ -444,6 +445,20 @@ def test_the_answers_to_a_static_adversarial_set_are_not_called_clean() -> None:
     static = replace(plain, predictions=tuple(replace(row, original=row.texts) for row in plain.predictions))
     assert [plain.title(name) for name in ("clean", "pwws", "worst case")] == ["clean", "pwws", "worst case"]
     assert [static.title(name) for name in ("clean", "pwws")] == ["all levels", "pwws"]
+    seeds = [
+        replace(made_evaluation(model=model, seed=seed), predictions=static.predictions)
+        for model in "ab"
+        for seed in range(2)
+    ]
+    found = Report(evaluations=tuple(seeds))
+    assert found.to_pandas()["condition"].tolist() == ["all levels"] * 4
+    console = Console(width=120, record=True)
+    console.print(terminal(found))
+    shown = [repr(found), markdown(found), found._repr_html_(), page(found).partition('id="charts"')[0]]
+    shown += [console.export_text(), model_card(seeds[0].model.training, found)]
+    for text in shown:
+        assert "all levels" in text
+        assert not re.search(r"\bclean\b", re.sub("clean answers|checks clear", "", text))
 
 
 def test_a_recipe_is_the_same_in_whatever_order_its_settings_are_written() -> None:

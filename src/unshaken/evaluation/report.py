@@ -141,7 +141,7 @@ class Report:
     def __repr__(self) -> str:
         shown = [
             f"{self.name_of(item)} on {item.data.name}: "
-            + ", ".join(f"{name} {item.accuracy(name).value:.1%}" for name in item.conditions)
+            + ", ".join(f"{item.title(name)} {item.accuracy(name).value:.1%}" for name in item.conditions)
             for item in self.evaluations[:4]
         ]
         more = [f"and {len(self.evaluations) - 4} more"] if len(self.evaluations) > 4 else []
@@ -156,7 +156,7 @@ class Report:
                 {
                     "data": item.data.name,
                     "model": self.name_of(item),
-                    "condition": name,
+                    "condition": item.title(name),
                     "accuracy": item.accuracy(name).value,
                     "low": item.accuracy(name).interval[0],
                     "high": item.accuracy(name).interval[1],

@@ -24,7 +24,7 @@ from unshaken.reports import charts
 from unshaken.reports.browser import browser_data
 from unshaken.reports.certified import NOTE, certified_rows, headings
 from unshaken.reports.headline import headline
-from unshaken.reports.views import p_text, points, spread_cells
+from unshaken.reports.views import called, p_text, points, spread_cells
 
 if TYPE_CHECKING:
     from unshaken.evaluation.report import Report
@@ -54,8 +54,8 @@ def page(report: Report) -> str:
         ],
         tables=[_accuracy_table(report, methods) for methods in by_method(report.evaluations)],
         certified=(("data", "model", *headings()), certified_rows(report), NOTE),
-        tests=[_test(item) for item in report.comparisons],
-        spreads=[spread_cells(item) for item in report.spreads],
+        tests=[_test(report, item) for item in report.comparisons],
+        spreads=[spread_cells(report, item) for item in report.spreads],
         flags=FLAGS,
         raised={flag: those for flag in FLAGS if (those := [one for one in report.flags if one.flag == flag])},
         others=[one for one in checks if one.verdict != "raised"],
@@ -196,10 +196,11 @@ def _chip(item: Comparison) -> dict[str, str]:
     return {"kind": kind, "text": f"{100 * item.difference:+.1f}{mark}", "title": title}
 
 
-def _test(item: Comparison) -> list[object]:
+def _test(report: Report, item: Comparison) -> list[object]:
     alone = f"{item.only_model} : {item.only_reference}"
     sure = (p_text(item.p_value), p_text(item.p_adjusted))
-    return [item.data, item.condition, item.model, item.reference, points(item), alone, item.total, item.seeds, *sure]
+    place = [item.data, called(report, item), item.model, item.reference]
+    return [*place, points(item), alone, item.total, item.seeds, *sure]
 
 
 def _attacks(report: Report) -> list[list[object]]:

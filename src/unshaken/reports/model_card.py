@@ -99,6 +99,7 @@ def _metadata(record: TrainingRecord, evaluations: list[Evaluation], title: str)
         )
         for item in evaluations
         for condition in item.conditions
+        if item.accuracy(condition).total  # of an attack that ended in errors alone nothing is known
     ]
     fields: dict[str, Any] = {
         "library_name": "transformers",
@@ -137,7 +138,7 @@ def _numbers(evaluations: list[Evaluation]) -> str:
     return markdown_table(
         headings,
         [
-            (item.data.name, condition, str(share), str(share.total), f"{100 * item.majority_baseline:.1f}")
+            (item.data.name, item.title(condition), str(share), str(share.total), f"{100 * item.majority_baseline:.1f}")
             for item, condition, share in shares
         ],
     )

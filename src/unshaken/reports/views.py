@@ -154,7 +154,7 @@ def _terminal_table(report: Report, data: str, baseline: float) -> Any:
         points = f"{100 * row.comparison.difference:+.1f}" if row.comparison else ""
         lines.append((model, condition, accuracy, success, queries, words, *((points, p) if compares else ())))
     for item in (item for item in report.comparisons if item.data == data and item.seeds > 1):
-        shown = (item.condition, _mean(report, item), "", "", "", f"{100 * item.difference:+.1f}")
+        shown = (called(report, item), _mean(report, item), "", "", "", f"{100 * item.difference:+.1f}")
         lines.append((f"{item.model}, {item.seeds} seeds", *shown, p_text(item.p_adjusted)))
     for model, of_model in groupby(lines, key=lambda line: line[0]):
         # Text, not str: names from data may hold what rich would read as markup.
@@ -173,7 +173,7 @@ def _mean(report: Report, item: Comparison) -> str:
 def notebook(report: Report) -> str:
     """The accuracies and the raised flags as two tables."""
     shares = [
-        (item.data.name, report.name_of(item), name, str(item.accuracy(name)), item.accuracy(name).total)
+        (item.data.name, report.name_of(item), item.title(name), str(item.accuracy(name)), item.accuracy(name).total)
         for item in report.evaluations
         for name in item.conditions
     ]
@@ -200,11 +200,14 @@ def markdown(report: Report) -> str:
         parts += ["## Certified", markdown_table(("data", "model", *headings()), proved), NOTE]
     if report.spreads:
         heading = ("method", "data", "condition", "seeds", "mean", "standard deviation", "95%", "each")
-        parts += ["## Over training seeds", markdown_table(heading, [spread_cells(item) for item in report.spreads])]
+        parts += [
+            "## Over training seeds",
+            markdown_table(heading, [spread_cells(report, item) for item in report.spreads]),
+        ]
         if methods := [item for item in report.comparisons if item.seeds > 1]:
             parts += [
                 "## Methods over seeds and examples",
-                markdown_table(METHODS, [_method_cells(item) for item in methods]),
+                markdown_table(METHODS, [_method_cells(report, item) for item in methods]),
             ]
     raised = [(check.flag, check.subject, check.evidence, check.settle) for check in report.flags]
     parts.append("## Reliability flags")
@@ -218,17 +221,22 @@ def markdown(report: Report) -> str:
 METHODS = ("method", "against", "data", "condition", "seeds", "n", "difference [95%]", "p (Holm)")
 
 
-def _method_cells(item: Comparison) -> tuple[str, ...]:
+def called(report: Report, item: Comparison | SeedSpread) -> str:
+    """What to call the condition: the answers to a static adversarial set are not clean ones."""
+    return next((one.title(item.condition) for one in report.evaluations if one.data.name == item.data), item.condition)
+
+
+def _method_cells(report: Report, item: Comparison) -> tuple[str, ...]:
     counts = (str(item.seeds), str(item.total))
-    return (item.model, item.reference, item.data, item.condition, *counts, points(item), p_text(item.p_adjusted))
+    return (item.model, item.reference, item.data, called(report, item), *counts, points(item), p_text(item.p_adjusted))
 
 
-def spread_cells(spread: SeedSpread) -> tuple[str, ...]:
+def spread_cells(report: Report, spread: SeedSpread) -> tuple[str, ...]:
     accuracy, mean = spread.accuracy, spread.interval
     return (
         spread.method,
         spread.data,
-        spread.condition,
+        called(report, spread),
         str(len(accuracy.values)),
         f"{100 * accuracy.mean:.1f}",
         f"{100 * accuracy.std:.1f}" if accuracy.std is not None else "",
