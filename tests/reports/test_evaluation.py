@@ -186,6 +186,24 @@ def test_a_run_that_goes_on_rechecks_as_many_examples_as_are_asked_for(tmp_path:
     assert Report.load(tmp_path).evaluations[0].attacks[0].rechecks == fresh.attacks[0].rechecks
 
 
+def test_a_run_does_not_go_on_with_another_function_of_the_same_name(tmp_path: Path) -> None:
+    """It had the answers of the first one for results of the second."""
+    evaluate(keyword_victim(), keyword_examples(), out=tmp_path)
+    with pytest.raises(UnshakenError, match=r"keywords answers 'id\d' otherwise than when the run began"):
+        evaluate(
+            keyword_victim(blind_to="fine"), keyword_examples(), [PWWS(substitutions=SETS)], out=tmp_path, resume=True
+        )
+    asked: list[str] = []
+    kept = keyword_victim()
+    counted = Victim.from_callable(
+        lambda texts: asked.extend(texts) or np.exp(kept.log_probabilities([(text,) for text in texts])),
+        2,
+        name="keywords",
+    )
+    evaluate(counted, keyword_examples(), out=tmp_path, resume=True)
+    assert len(asked) == 4
+
+
 def test_a_finished_folder_is_not_overwritten(tmp_path: Path) -> None:
     evaluate(keyword_victim(), keyword_examples(), out=tmp_path)
     before = (tmp_path / "report.json").read_bytes()

@@ -14,6 +14,7 @@ from typing import Any
 from unshaken.attacks.base import Attack, AttackResult, AttackResults, SearchAttack
 from unshaken.attacks.shard_files import gather, remove_parts
 from unshaken.certificates import Certificate
+from unshaken.errors import UnshakenError
 from unshaken.evaluation import probes
 from unshaken.evaluation.clean_predictions import answer_share, ask, gather_answers, truncated
 from unshaken.evaluation.environment import environment, now
@@ -26,6 +27,8 @@ from unshaken.processes import Shard
 from unshaken.tasks.metrics import score
 from unshaken.victims import Victim, Vote
 from unshaken.victims.calibrated import Tempered, TemperedModel
+
+ASKED_AGAIN = 4  # texts, where a run goes on: questions to a service may cost money
 
 
 def _folder_name(victim: Victim, rows: Examples) -> Path:
@@ -72,7 +75,10 @@ class OneRun:
                 self.spent[key] = time.perf_counter() - start
 
     def evaluation(self) -> Evaluation:
-        result = self._finished() or self._answers()
+        earlier = self._finished()
+        if earlier is not None:
+            self._require_same_answers(earlier)
+        result = earlier or self._answers()
         self._keep(result)
         if self.folder is not None:
             remove_parts(self._answer_file)
@@ -112,6 +118,21 @@ class OneRun:
         if self.folder is None or not self.resume or not (self.folder / REPORT_FILE).exists():
             return None
         return Report.load(self.folder).evaluations[0]
+
+    def _require_same_answers(self, earlier: Evaluation) -> None:
+        """Of a function or a service little more than its name is known, by which another may go by now."""
+        measured = earlier.probes
+        if self.victim.network is not None or not measured.repeat_difference <= measured.tolerance:
+            return
+        known = {row.id: row for row in earlier.predictions}
+        rounding = 2 * max(measured.tolerance, measured.batch_difference)
+        for answer in ask(self.victim, self.examples.sample(ASKED_AGAIN, self.seed)):
+            then = known[answer.id]
+            if answer.prediction != then.prediction or abs(answer.confidence - then.confidence) > rounding:
+                raise UnshakenError(
+                    f"cannot resume {self.folder}: {self.victim.name} answers {answer.id!r} otherwise than when the "
+                    "run began; use what was asked then, or another folder"
+                )
 
     def _keep(self, result: Evaluation) -> None:
         if self.folder is not None:
