@@ -194,3 +194,10 @@ def test_saved_examples_are_still_copies_and_adversarial_ones(tmp_path):
     static = load_examples(path)
     assert static.is_static
     assert load_examples(save_examples(tmp_path / "again.jsonl", static)).rows == static.rows
+
+
+def test_numbers_that_are_not_in_their_order_are_told(capsys):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a b", "c d"], "label": pandas.Categorical([3, 1], categories=[3, 1])})
+    evaluate(lambda texts: [[0.7, 0.3]] * len(texts), frame)
+    assert "in the order 3 0, 1 1" in capsys.readouterr().err

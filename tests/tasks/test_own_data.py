@@ -171,6 +171,15 @@ def test_very_long_fields(tmp_path):
     assert len(load_examples(path)[0].texts[0]) == 200_000
 
 
+def test_a_file_in_two_formats_is_no_two_files(tmp_path):
+    """Every row counted twice: intervals were too narrow by a third."""
+    (tmp_path / "data").mkdir()
+    for name in ("train.csv", "test.csv", "test.jsonl"):
+        write_rows(tmp_path / "data" / name)
+    with pytest.raises(UnshakenError, match=r"holds test.csv and test.jsonl, one file in two formats"):
+        load_task(tmp_path / "data")
+
+
 def test_folder_of_split_files(tmp_path):
     folder = tmp_path / "train_v2"  # the folder's own name decides nothing
     (folder / "data").mkdir(parents=True)

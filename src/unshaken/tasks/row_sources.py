@@ -74,6 +74,13 @@ def folder_sources(folder: Path) -> dict[str, Source]:
     if not shards:
         endings = ", ".join(FORMATS)
         raise UnshakenError(f"{folder} holds no data; name its files train, validation and test, ending in {endings}")
+    for paths in shards.values():
+        known: dict[Path, Path] = {}
+        for path in paths:
+            twin = known.setdefault(path.with_suffix(""), path)
+            if twin != path:  # the same rows, most likely, which would count twice
+                names = f"{twin.relative_to(folder)} and {path.relative_to(folder)}"
+                raise UnshakenError(f"{folder} holds {names}, one file in two formats; remove one of them")
     return {str(split): file_source(*paths) for split, paths in shards.items()}
 
 

@@ -40,7 +40,8 @@ def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
     if own and wanted and not {*own} & {*wanted} and not all(map(str.isdecimal, wanted)):
         _tell_names(victim.name, called, tuple(victim.label_names), tuple(names))
     is_guess = isinstance(examples, Examples) and examples.order_guessed and not victim.label_names
-    if is_guess and not all(map(str.isdecimal, names)) and any(row.label >= 0 for row in examples):
+    is_counted = all(map(str.isdecimal, names)) and list(names) == sorted(names, key=int)
+    if is_guess and not is_counted and any(row.label >= 0 for row in examples):
         _tell_order(victim.folder, called, names)
 
 
