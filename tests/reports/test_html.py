@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_parts import made_evaluation, result, run, with_text
+from report_parts import NEW, made_evaluation, result, run, with_text
 
+from unshaken.evaluation.comparison import by_method
 from unshaken.pages import TOOL_PAGE, json_for_script
 from unshaken.reports import Report
-from unshaken.reports.browser import edits
-from unshaken.reports.html import page
+from unshaken.reports.browser import browser_data, edits
+from unshaken.reports.html import _accuracy_table, _details, page
 
 SCRIPT = (
     "good <script>window.hacked = 1</script></script><img src=x onerror='window.hacked = 2'>"
@@ -201,6 +202,36 @@ def test_the_first_screen_says_it_in_a_sentence_and_a_table(opened: Any, report:
     assert "order of how much they matter" in tab.locator("thead abbr", has_text="pwws").get_attribute("title")
     assert tab.title() == "plain-0, hard-0 on made · robustness report"
     assert tab.locator("footer a").get_attribute("href") == TOOL_PAGE
+
+
+def test_a_page_names_every_class_that_any_model_gives_and_how_it_was_asked() -> None:
+    """A class that the first model never gives was a number in the list of examples."""
+    named = [
+        replace(made, data=replace(made.data, label_names=("negative", "positive", "neither")))
+        for made in (made_evaluation(model="plain"), made_evaluation(model="other"))
+    ]
+    third = tuple(replace(row, prediction=2) for row in named[1].predictions)
+    asked = {"k": 4, "rate": 0.25, "seed": 0, "substitutions": NEW}
+    model = replace(named[1].model, vote=asked, temperature=2.5, reader="unicode")
+    found = Report(evaluations=(named[0], replace(named[1], predictions=third, model=model)))
+    assert browser_data(found)["sets"][0]["labels"] == {"0": "negative", "1": "positive", "2": "neither"}
+    told = _details(found, found.evaluations[1])["facts"]
+    assert "rate 0.25" in told["vote"]
+    assert (told["temperature"], told["reader"]) == ("2.5", "unicode")
+    assert not {"vote", "temperature", "reader"} & set(_details(found, found.evaluations[0])["facts"])
+
+
+def test_a_chip_says_what_it_is_a_difference_to_where_that_is_not_the_first_row() -> None:
+    """Of one seed against a mean: 70 beside 45 is 30 points more than the first seed, and 25 more than the row."""
+    seeds = [made_evaluation(run(word), model="plain", seed=n) for n, word in enumerate(("xxxxxxoooo", "xxxxxooooo"))]
+    single = made_evaluation(run("xxxooooooo"), model="other")
+    found = Report(evaluations=(*seeds, single))
+    table = _accuracy_table(found, by_method(found.evaluations)[0])
+    assert [row["cells"][1]["value"] for row in table["rows"]] == pytest.approx([45, 70])
+    assert table["rows"][1]["cells"][1]["chip"]["text"] == "+30.0 to plain-0"
+    plain = Report(evaluations=(seeds[0], single))
+    table = _accuracy_table(plain, by_method(plain.evaluations)[0])
+    assert table["rows"][1]["cells"][1]["chip"]["text"] == "+30.0"
 
 
 def test_settings_are_words(report: Report) -> None:

@@ -28,7 +28,7 @@ def browser_data(report: Report) -> dict[str, Any]:
     for evaluation in report.evaluations:
         key = evaluation.data.fingerprint
         number = list(sets).index(key) if key in sets else len(sets)
-        sets.setdefault(key, _data_set(evaluation))
+        sets.setdefault(key, _data_set(evaluation))["labels"] |= _labels(evaluation)
         place = [number, models.index(report.name_of(evaluation))]
         rows += [[*place, *row] for row in _clean_rows(evaluation, conditions.index(CLEAN))]
         rows += [[*place, *row] for row in _attack_rows(evaluation, conditions)]
@@ -44,14 +44,19 @@ def _shown(group: str | None) -> str | None:
     return None if group is None else visible(group)
 
 
-def _data_set(evaluation: Evaluation) -> dict[str, Any]:
+def _labels(evaluation: Evaluation) -> dict[str, str]:
+    """The names of the classes that occur, and that this model gave."""
     labels = {row.label for row in evaluation.predictions} | {row.prediction for row in evaluation.predictions}
     for run in evaluation.attacks:
         labels |= {row.adversarial_prediction for row in run.results if row.adversarial_prediction is not None}
+    return {str(label): visible(evaluation.data.label_name(label)) for label in sorted(labels)}
+
+
+def _data_set(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "name": visible(evaluation.data.name),
         "columns": [visible(name) for name in evaluation.data.columns],
-        "labels": {str(label): visible(evaluation.data.label_name(label)) for label in sorted(labels)},
+        "labels": {},  # of all models, which may give classes that the first one does not
         "examples": [[visible(row.id), row.label, _shown(row.group), *row.texts] for row in evaluation.predictions],
     }
 

@@ -109,7 +109,16 @@ def _accuracy_table(report: Report, methods: Sequence[Sequence[Evaluation]]) -> 
     baseline = first.majority_baseline
     notes = [f"{len(first.predictions):,} examples", f"majority baseline {100 * baseline:.1f}"]
     notes += [f"{100 * cut / len(first.predictions):.0f}% truncated"] if cut else []
+    _tell_reference(rows)
     return {"name": first.data.name, "notes": notes, "columns": columns, "rows": rows, "baseline": baseline}
+
+
+def _tell_reference(rows: Sequence[dict[str, Any]]) -> None:
+    """Say in a chip what the difference is to, where that is not the first row: one seed of what is a mean there."""
+    for cell in (cell for row in rows for cell in row["cells"]):
+        chip = cell and cell["chip"]
+        if chip and chip.get("reference", rows[0]["name"]) != rows[0]["name"]:
+            chip["text"] += f" to {chip['reference']}"
 
 
 def _mark_others(
@@ -193,7 +202,7 @@ def _chip(item: Comparison) -> dict[str, str]:
     kind = "plain" if not item.significant else "good" if item.difference > 0 else "bad"
     mark = " ✓" if item.significant else ""
     title = f"p = {p_text(item.p_adjusted)} against {item.reference}"
-    return {"kind": kind, "text": f"{100 * item.difference:+.1f}{mark}", "title": title}
+    return {"kind": kind, "text": f"{100 * item.difference:+.1f}{mark}", "title": title, "reference": item.reference}
 
 
 def _test(report: Report, item: Comparison) -> list[object]:
@@ -224,6 +233,9 @@ def _details(report: Report, item: Evaluation) -> dict[str, Any]:
         "model": f"{item.model.name}, weights and configuration {item.model.fingerprint[:16]}",
         "reads": f"{item.model.max_length} tokens" if item.model.max_length else "",
         "connection": in_words(item.model.connection or {}),
+        "vote": in_words(item.model.vote or {}),
+        "temperature": "" if item.model.temperature is None else f"{item.model.temperature:g}",
+        "reader": "taken away" if item.model.reader == "" else item.model.reader or "",
         "training": "" if training is None else f"{training.method}, seed {training.seed}, from {training.base_model}",
         "trained on": "" if training is None else training.task,
         "training settings": "" if training is None else in_words(training.details),
