@@ -133,6 +133,15 @@ def test_a_bad_file_is_refused_with_its_key(
         Report.load(file)
 
 
+def test_an_attack_without_a_result_of_an_example_is_refused(report: Report) -> None:
+    """It counted as held: without its broken texts any model stood everything."""
+    value = report.to_json()
+    attack = value["evaluations"][0]["attacks"][0]
+    attack["results"] = [row for row in attack["results"] if row["outcome"] != "success"]
+    with pytest.raises(UnshakenError, match=r"evaluations\[0\]: pwws was not tried on all examples"):
+        Report.from_json(value)
+
+
 @pytest.mark.parametrize("content", ["[]", "{}", "{", '"x"'])
 def test_what_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
     file = tmp_path / "report.json"

@@ -267,9 +267,10 @@ def _contradictions(evaluation: Evaluation) -> Iterator[str]:
         if any(len(texts) != columns for texts in changed):
             yield f"a result of {run.attack} has other than {columns} texts"
     for number, run in enumerate(evaluation.attacks):
-        standing = replace(evaluation, attacks=evaluation.attacks[:number]).standing if run.left else ()
-        if not {*standing} <= {result.example_id for result in run.results}:
-            yield f"{run.attack} was not tried on all that was left"
+        # An example without a result would count as one that held.
+        wanted = replace(evaluation, attacks=evaluation.attacks[:number]).standing if run.left else ids
+        if not {*wanted} <= {result.example_id for result in run.results}:
+            yield f"{run.attack} was not tried on all {'that was left' if run.left else 'examples'}"
     labels = {row.id: row.label for row in evaluation.predictions}
     for item in evaluation.certificates:
         if sorted(row.example_id for row in item.rows) != sorted(ids):
