@@ -27,7 +27,15 @@ from unshaken.attacks import (
 )
 from unshaken.connections import Connection, connect
 from unshaken.errors import UnshakenError
-from unshaken.evaluation.probes import HALF_ROUNDING, ROUNDING, probe, truncated_swaps, variants, visible_words
+from unshaken.evaluation.probes import (
+    HALF_ROUNDING,
+    ROUNDING,
+    probe,
+    rechecks,
+    truncated_swaps,
+    variants,
+    visible_words,
+)
 from unshaken.examples import Example, Examples
 from unshaken.processes import Shard
 from unshaken.readers import KnownWords
@@ -506,6 +514,25 @@ def test_a_recheck_counts_what_holds_under_other_scores() -> None:
     (found,) = evaluate(keyword_victim(), data, [HardLabel(substitutions=SETS)], recheck=len(data)).evaluations
     assert found.attacks[0].rechecks == ()  # decisions have no scores
     assert variants(HardLabel(substitutions=SETS)) == 0
+
+
+def test_a_recheck_leaves_out_what_ended_in_an_error() -> None:
+    """A service that fails for a while seemed to be broken by other scores."""
+    data, attack, failing = keyword_examples(), PWWS(substitutions=SETS), False
+
+    def probabilities(texts: list[str]) -> np.ndarray:
+        if failing and any("the plot" in text for text in texts):
+            raise ValueError("busy")
+        return np.exp(keyword_victim().log_probabilities([(text,) for text in texts]))
+
+    victim = Victim.from_callable(probabilities, 2, name="busy")
+    before = attack(victim, data)
+    held = {row.example_id for row in before if row.outcome == "failure"}
+    stood = next(row.id for row in data if row.texts == ("the plot",))
+    assert stood in held
+    failing = True
+    for item in rechecks(attack, victim, data, before, len(data), 0):
+        assert (item.total, item.held, item.held_by_variant) == (len(data), len(held) - 1, len(held) - 1)
 
 
 def test_swaps_behind_the_truncation_are_counted() -> None:

@@ -96,17 +96,15 @@ def rechecks(
     """Repeat a black-box attack on a sample under margin scoring and other temperatures."""
     sample = examples.sample(count, seed)
     chosen = {row.id for row in sample}
-    held = sum(result.outcome == "failure" for result in results if result.example_id in chosen)
+    before = {result.example_id: result.outcome for result in results if result.example_id in chosen}
     runs: list[tuple[str, SearchAttack, Victim]] = []
     if attack.scoring != "margin":
         runs.append(("margin scoring", replace(attack, scoring="margin"), victim))
     runs += [(f"temperature {value:g}", attack, at_temperature(victim, value)) for value in TEMPERATURES]
-    return tuple(
-        Recheck(
-            variant=variant,
-            total=len(sample),
-            held=held,
-            held_by_variant=sum(result.outcome == "failure" for result in changed(asked, sample)),
-        )
-        for variant, changed, asked in runs
-    )
+    found = []
+    for variant, changed, asked in runs:
+        after = {result.example_id: result.outcome for result in changed(asked, sample)}
+        known = [key for key in before if "error" not in (before[key], after[key])]  # what has no answer is not broken
+        held, by_variant = (sum(own[key] == "failure" for key in known) for own in (before, after))
+        found.append(Recheck(variant=variant, total=len(sample), held=held, held_by_variant=by_variant))
+    return tuple(found)

@@ -131,7 +131,7 @@ class Recheck:
 
     variant: str  # "margin scoring", "temperature 0.1"
     total: int
-    held: int  # examples that stood the attack as configured
+    held: int  # examples that stood the attack as configured, of those that neither attack ended in an error on
     held_by_variant: int
 
 

@@ -161,7 +161,8 @@ def save_examples(path: PathLike, examples: Examples, *, label_column: str = "la
     """Write examples as JSON lines, which `load_examples` and every command read."""
     with atomic_writer(path) as stream:
         for row in examples:
-            fields = {**dict(zip(examples.columns, row.texts, strict=True)), label_column: examples.written_label(row)}
+            fields: dict[str, Any] = dict(zip(examples.columns, row.texts, strict=True))
+            fields[label_column] = examples.written_label(row)
             if row.copy_of is not None:  # or a split would part it from what it was made of
                 fields.setdefault("original", list(row.copy_of))
             for column, text in zip(examples.columns, row.original or (), strict=row.original is not None):
