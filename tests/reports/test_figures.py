@@ -136,6 +136,17 @@ def test_what_ended_in_errors_alone_is_in_no_figure() -> None:
     assert "failed" not in named
 
 
+def test_a_front_is_of_models_that_met_the_same_attacks() -> None:
+    both = [
+        made_evaluation(run(word), run("xxxxxxxxoo", "genetic"), model=word) for word in ("xxxooooooo", "xooooooooo")
+    ]
+    one = made_evaluation(run("xooooooooo"), model="one attack alone")
+    drawn = figures.report_figures(Report(evaluations=(*both, one)))
+    named = [text.get_text() for text in drawn["made-tradeoff"].axes[0].get_legend().get_texts()]
+    assert named == [item.model.method for item in both]
+    assert "made-tradeoff" not in figures.report_figures(Report(evaluations=(both[0], one)))
+
+
 def test_impossible_figures_are_refused() -> None:
     with pytest.raises(UnshakenError, match="no attack in this report"):
         figures.budget_curves(Report(evaluations=(made_evaluation(),)))

@@ -46,7 +46,8 @@ def attack(
     vote_rate: options.VoteRate = None,
     vote_substitutions: options.VoteSubstitutes = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples and of the searches.")
+        int,
+        typer.Option(min=0, max=2**32 - 1, help="Seed of the sample of examples, and of searches that name none."),
     ] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,

@@ -147,7 +147,10 @@ def report_figures(report: Report) -> dict[str, Any]:
         data = group[0].data.name
         if charts.curves(report, group):
             figures[f"{slug}-budget"] = budget_curves(report, data)
-        if len(points := charts.tradeoff(report, group)) > 1:
+        points = charts.tradeoff(report, group)
+        # No point tells its attack here, and one attack beside the worst of two would make a front of its own.
+        points = [one for one in points if one.condition == points[0].condition]
+        if len(points) > 1:
             pairs: dict[str, list[tuple[float, float]]] = {}
             for one in points:
                 pairs.setdefault(one.method, []).append((one.clean.value, one.hard.value))
