@@ -127,6 +127,11 @@ class TokenAssembler:
         ]
 
     def _cut(self, example: Wordings) -> list[Column] | None:
+        columns = self._cut_and_read(example)
+        is_greedy = columns is not None and self._family == "blanks" and self._added.may_take_blanks(columns)
+        return None if is_greedy else columns
+
+    def _cut_and_read(self, example: Wordings) -> list[Column] | None:
         assert self._family is not None
         if self.reader is None:
             return cut(example, self._family, self._added)

@@ -13,11 +13,12 @@ read once, if the reader can tell that the parts of a text never meet.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import string
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -25,6 +26,7 @@ from typing import Any, Literal, Protocol
 from unshaken.wordings.choices import Wordings
 
 Family = Literal["separators", "blanks"]
+CONNECTORS = frozenset("_\u203f\u2040\u2054\ufe33\ufe34\ufe4d\ufe4e\ufe4f\uff3f")  # letters of a word to a tokenizer
 REMEMBERED = 1 << 16  # places whose forms were looked at
 
 
@@ -56,8 +58,10 @@ class AddedTokens:
             "new" of "new york", as no text is cut inside a run of letters, and the first sign of others.
         closed: Those of these that begin no other one, and so stand for themselves whatever follows.
         normalizer: The tokenizer's.
-        joiners: What stands inside the added words of a smoothed vocabulary ("well-made"), and the underscore, which
-            is part of a word to them. Beside a place one of these could make an added word out of two parts.
+        joiners: What stands inside the added words of a smoothed vocabulary ("well-made"), and the underscore and its
+            kin, which are parts of words to them. Beside a place one of these could make an added word out of two
+            parts, or of a part of a word.
+        greedy: Tokens by which the white space between their part and the next, or the one before, goes or stays.
     """
 
     starts: frozenset[str]
@@ -65,6 +69,7 @@ class AddedTokens:
     openings: frozenset[str]
     closed: frozenset[str]
     joiners: frozenset[str]
+    greedy: frozenset[str]
     normalizer: Any = field(compare=False)
     _free: dict[tuple[str, ...], bool] = field(default_factory=dict, compare=False, repr=False)
 
@@ -72,16 +77,19 @@ class AddedTokens:
     def of(cls, tokenizer: Any) -> AddedTokens:
         added = tokenizer.added_tokens_decoder.values()
         words = [token.content for token in added if token.single_word]
-        signs = {sign for word in words for sign in word if not sign.isalnum()} | {"_"}
+        signs = {sign for word in words for sign in word if not sign.isalnum()} | CONNECTORS
         special = [token.content for token in added if not token.single_word and not token.normalized]
         normalized = [token.content for token in added if not token.single_word and token.normalized]
         normalizer = tokenizer.backend_tokenizer.normalizer
+        strips = _normal(" a", normalizer) == "a"  # of a part by itself also what the token before it would leave
+        greedy = [token for token in added if token.rstrip or (strips and token.normalized and not token.lstrip)]
         return cls(
             starts=frozenset(content[0] for content in special),
             specials=frozenset(special),
             openings=frozenset(_opening(_normal(content, normalizer)) for content in normalized) - {""},
             closed=frozenset(one for one in normalized if sum(other.startswith(one) for other in normalized) == 1),
             joiners=frozenset(signs if words else ()),
+            greedy=frozenset(form for token in greedy for form in (token.content, _normal(token.content, normalizer))),
             normalizer=normalizer,
         )
 
@@ -115,6 +123,16 @@ class AddedTokens:
             if any(_agree(one, special) for one in begun for special in self.specials):
                 return True
         return False
+
+    def may_take_blanks(self, columns: Iterable[Column]) -> bool:
+        """Whether a part holds a token that decides about the blank beside it, or behind it in the next part."""
+        return bool(self.greedy) and any(
+            token in text
+            for column in columns
+            for part in (*column.fixed, column.tail, *itertools.chain.from_iterable(column.choices))
+            for text in (part, _normal(part, self.normalizer))
+            for token in self.greedy
+        )
 
     def are_free(self, forms: tuple[str, ...]) -> bool:
         """Whether each form stands for itself whatever is beside it. Texts have many places in common: it is kept."""
@@ -291,6 +309,8 @@ def _before_blanks(wordings: Wordings, column: int) -> Column | None:
         written = tuple(_before(form, before) + form + after for form in forms)
         if left and any(part and not _is_cut(part + "x", 0) for part in written):
             return None  # what clings to a deleted word would cling to the word before it
+        if right < len(text) and any(part[-1:].isspace() for part in written):
+            return None  # the space before a deleted word meets the one behind it, and a normalizer may make one of two
         fixed.append(text[end:left])
         choices.append(written)
         end = right
