@@ -35,6 +35,8 @@ def test_the_right_answer_may_be_named():
     victim = Victim.from_callable(bag_of_words, label_names=("bad", "good"))
     assert unshaken.attack(victim, "a good film", label="bad").outcome == "skipped"  # wrong to begin with
     assert unshaken.attack(bag_of_words, ("a good film", "good"), "random:samples=2").label == 1
+    signs = Victim.from_callable(bag_of_words, label_names=("very_bad", "LABEL_1"))
+    assert [unshaken.attack(signs, "a good film", label=name).label for name in ("very_bad", "label_1")] == [0, 1]
     with pytest.raises(UnshakenError, match="did you mean 'good'"):
         unshaken.attack(victim, "a good film", label="goood")
     with pytest.raises(UnshakenError, match="empty"):

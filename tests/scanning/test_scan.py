@@ -209,6 +209,22 @@ def test_any_class_may_be_protected_by_its_number() -> None:
         scan(Victim.from_callable(naive_guard), EXAMPLES.rows, protect="spam")
 
 
+@pytest.mark.parametrize(
+    ("names", "protect", "number"),
+    [
+        (("safe", "prompt_injection"), "prompt_injection", 1),
+        (("LABEL_0", "LABEL_1"), "label_1", 1),
+        (("Severe-Toxic", "fine"), " severe-toxic ", 0),
+        (("us", "US"), "us", 0),
+        (("us", "US"), "US", 1),
+    ],
+)
+def test_a_class_is_protected_by_its_name_as_it_is_written(names: tuple[str, str], protect: str, number: int) -> None:
+    victim = Victim.from_callable(naive_guard, label_names=names)
+    found = scan(victim, BAD + FINE, protect=protect, families=["leetspeak"], search=0)
+    assert (found.protect, found.right) == (names[number], (3, 4)[number])
+
+
 def test_where_all_texts_are_of_the_protected_class_there_are_no_alarms() -> None:
     result = scan(guard(naive_guard), EXAMPLES[:4], protect="spam", families=["leetspeak"], search=0)
     (family,) = result.families

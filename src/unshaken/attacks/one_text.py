@@ -7,8 +7,8 @@ from typing import Any
 from unshaken.attacks.results import AttackResult
 from unshaken.errors import UnshakenError
 from unshaken.examples import Examples
-from unshaken.names import lookup
 from unshaken.victims.base import Victim
+from unshaken.victims.classes import class_number
 
 
 def attack(
@@ -32,7 +32,7 @@ def attack(
     if not any(part.strip() for part in texts):
         raise UnshakenError("the text is empty; there is nothing to attack")
     if isinstance(label, str):
-        label = lookup("class", label, {name.lower(): number for number, name in enumerate(model.label_names)})
+        label = class_number(model, label)
     if label is None:
         label = int(model.log_probabilities([texts])[0].argmax())
     (result,) = find_attack(attack)(model, Examples.from_lists([texts], [label]))

@@ -14,14 +14,13 @@ from unshaken.attacks.faithfulness import alike
 from unshaken.attacks.results import AttackResult
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
-from unshaken.names import lookup
 from unshaken.scanning.families import REWORDING, Family
 from unshaken.scanning.families import families as families_called
 from unshaken.scanning.results import OWN_ANSWERS, Broken, FamilyResult, ScanResult
 from unshaken.tasks import table_examples
 from unshaken.tasks.rows import UNLABELLED, is_unlabelled
 from unshaken.victims.base import Texts, Victim
-from unshaken.victims.classes import require_same_classes
+from unshaken.victims.classes import class_number, require_same_classes
 from unshaken.victims.wrapper import Wrapper
 
 ROUNDING = 1e-6  # of a probability in float32
@@ -160,7 +159,7 @@ def _guard(victim: Victim, protect: str | int | None, threshold: float) -> tuple
         if not 0 <= number < victim.num_labels:
             raise UnshakenError(f"protect is class {number}; {victim.name} has classes 0 to {victim.num_labels - 1}")
     elif victim.label_names:
-        number = lookup("class", protect, {name.lower(): at for at, name in enumerate(victim.label_names)})
+        number = class_number(victim, protect)
     else:
         raise UnshakenError(
             f"{victim.name} has no class names; protect a class by its number, 0 to {victim.num_labels - 1}"

@@ -8,10 +8,22 @@ from collections.abc import Sequence
 from unshaken.display import note
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
+from unshaken.names import nearest
 from unshaken.processes import Shard
 from unshaken.victims.base import Victim
 
 SHOWN = 10  # classes that a note lists
+
+
+def class_number(victim: Victim, name: str) -> int:
+    """The number of a class by its name: as it is written, or else in any case if that leaves one class."""
+    names = list(victim.label_names)
+    if name in names:
+        return names.index(name)
+    alike = [number for number, known in enumerate(names) if known.casefold() == name.strip().casefold()]
+    if len(alike) == 1:
+        return alike[0]
+    raise UnshakenError(f"{victim.name} has no class {name!r}; {nearest(name, names)}")
 
 
 def require_same_classes(victim: Victim, examples: Sequence[Example]) -> None:
