@@ -17,10 +17,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen2Config, Qwen2ForSequenceClassification
 
 from unshaken.errors import UnshakenError
-from unshaken.smoothing import settle, unsmooth
+from unshaken.smoothing import Smoothing, settle, smooth, unsmooth
 from unshaken.smoothing.tokens import MARK, add_words, folding, remove_words, rewrapped, word_starts
 from unshaken.substitutions import Dictionary, segment
 from unshaken.wordings import TokenAssembler, Wordings
@@ -131,6 +131,18 @@ def test_where_the_normalizer_begins_words_smoothing_would_do_nothing_and_is_ref
     assert add_words(llama, ())[1].tolist() == []
 
 
+def test_models_beside_which_a_saved_tokenizer_is_built_again_are_refused(families: dict[str, Any]) -> None:
+    """Their saved folders would read the words in pieces, without a word."""
+    tokenizer = families["byte-bpe"]
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    model = Qwen2ForSequenceClassification(
+        Qwen2Config(vocab_size=len(tokenizer), num_key_value_heads=2, pad_token_id=0, **shape)
+    )
+    with pytest.raises(UnshakenError, match="kind qwen2 transformers builds Qwen2Tokenizer again"):
+        smooth(model, tokenizer, Smoothing(substitutions=Dictionary(entries={"good": ["great"]})))
+    assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == len(tokenizer)
+
+
 def test_signs_after_a_word_of_the_set_are_read_as_after_any_other(tokenizer: Any, family: str) -> None:
     longer, _ = add_words(tokenizer, NODES)
     found, plain = names(longer, "a good, film!"), names(tokenizer, "a good, film!")
@@ -211,7 +223,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import torch, warnings
 warnings.simplefilter("error")
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen2Config, Qwen2ForSequenceClassification
 texts = sys.argv[1].split("|")
 for folder in sys.argv[2:]:
     tokenizer = AutoTokenizer.from_pretrained(folder)

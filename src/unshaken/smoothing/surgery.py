@@ -15,7 +15,15 @@ from unshaken.readers import Readers
 from unshaken.smoothing.embedding import SmoothedEmbedding
 from unshaken.smoothing.graph import WordGraph
 from unshaken.smoothing.smoothing import Smoothing
-from unshaken.smoothing.tokens import add_words, backend_of, blanks_are_pieces, folding, remove_words, word_starts
+from unshaken.smoothing.tokens import (
+    add_words,
+    backend_of,
+    blanks_are_pieces,
+    folding,
+    remove_words,
+    require_loaded_as_saved,
+    word_starts,
+)
 
 STARTS = "word_starts"  # in the configuration: what the tokenizer had, where `smooth` changed it
 
@@ -52,6 +60,7 @@ def smooth(
         smoothing.read_by(reader), texts=raw, fold=folding(tokenizer), most_words=smoothing.most_words
     )
     kernel = graph.kernel(smoothing.hops)  # what is too large is refused before anything changes
+    require_loaded_as_saved(tokenizer, model.config, graph.words[0])
     longer, words = add_words(tokenizer, graph.words)
     first = len(longer) - len(words)
     if table.num_embeddings < first:

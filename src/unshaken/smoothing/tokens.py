@@ -8,6 +8,7 @@ the normalizer removes again before texts are searched.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from torch import Tensor
 
 from unshaken.errors import UnshakenError
+from unshaken.pretrained import load
 from unshaken.substitutions import match_case, segment
 
 MARK = "\U000f5b00"
@@ -76,6 +78,23 @@ def add_words(tokenizer: Any, words: Sequence[str]) -> tuple[Any, Tensor]:
             "nothing: its normalizer marks where words begin, as Llama's does; take one whose pre-tokenizer marks it"
         )
     return rewrapped(tokenizer, backend), torch.tensor([number for _, number in forms.values()])
+
+
+def require_loaded_as_saved(tokenizer: Any, config: Any, word: str) -> None:
+    """Refuse models beside which transformers loads no tokenizer as it was saved, but builds parts of it again."""
+    if not type(config).__module__.startswith("transformers."):
+        return  # it may bring code of its own, which is not run unasked
+    longer, _ = add_words(tokenizer, [word])
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        longer.save_pretrained(folder)
+        loaded = load("AutoTokenizer", folder)
+    text = f"a {word} a"
+    if loaded(text)["input_ids"] != longer(text)["input_ids"]:
+        raise UnshakenError(
+            f"beside a model of the kind {config.model_type} transformers builds {type(loaded).__name__} again, "
+            "whatever was saved, so that the saved model would not be smoothed; take another kind, such as BERT"
+        )
 
 
 def word_starts(tokenizer: Any) -> str | None:
