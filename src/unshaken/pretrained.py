@@ -85,6 +85,12 @@ def fingerprint(model: Any, tokenizer: Any, without: Collection[str] = ()) -> An
     for volatile in ("_name_or_path", "transformers_version"):
         config.pop(volatile, None)
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    add_tokenizer(digest, tokenizer)
+    return digest
+
+
+def add_tokenizer(digest: Any, tokenizer: Any) -> None:
+    """Make a hash depend on what a tokenizer makes of texts."""
     if getattr(tokenizer, "is_fast", False):
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
         for last_call in ("truncation", "padding"):  # what it was asked for last, and no part of what it is
@@ -96,7 +102,6 @@ def fingerprint(model: Any, tokenizer: Any, without: Collection[str] = ()) -> An
     side = getattr(tokenizer, "truncation_side", "right")
     if side != "right":  # which end of a long text is read, which the rules do not say
         digest.update(side.encode())
-    return digest
 
 
 def weights_digest(model: Any, without: Collection[str] = ()) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import scipy
 from onnx_bag import write_onnx_bag
+from transformers import PreTrainedTokenizerFast
 from victims import TEXTS, WORD_LIST, bag_of_words, labelled, make_tokenizer, tiny_bert
 
 from unshaken.attacks import PWWS, Victim
@@ -191,11 +191,26 @@ def test_a_reader_beside_an_onnx_file_reads_for_it(exported: Path, tmp_path: Pat
     assert reading.fingerprint != plain.fingerprint
 
 
-def test_the_fingerprint_of_one_file_is_that_of_its_bytes_and_length(exported: Path) -> None:
-    """As in earlier releases, so that runs of theirs go on."""
-    victim = Victim.of(exported / "model.onnx")
-    whole = (exported / "model.onnx").read_bytes() + str(victim.max_length).encode()
-    assert victim.fingerprint == hashlib.sha256(whole).hexdigest()
+def test_the_tokenizer_of_an_onnx_file_is_part_of_its_fingerprint(exported: Path, tmp_path: Path) -> None:
+    """Another one makes other tokens of the same texts, and so another victim of the same file."""
+    folder = Path(shutil.copytree(exported, tmp_path / "cased"))
+    parts = json.loads((folder / "tokenizer.json").read_text())
+    parts["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(parts))
+    plain, cased = (Victim.from_onnx(of / "model.onnx", tokenizer=fast(of)) for of in (exported, folder))
+    capitals = [(text.upper(),) for (text,) in ROWS]
+    assert abs(plain.log_probabilities(capitals) - cased.log_probabilities(capitals)).max() > 0.01
+    assert plain.fingerprint != cased.fingerprint
+    assert plain.fingerprint == Victim.from_onnx(exported / "model.onnx", tokenizer=fast(exported)).fingerprint
+    plain.log_probabilities(ROWS)  # what the tokenizer was asked for last does not count
+    assert plain.fingerprint == Victim.from_onnx(exported / "model.onnx", tokenizer=fast(exported)).fingerprint
+
+
+def fast(folder: Path) -> Any:
+    """The tokenizer as its file has it, whatever its class would make of it."""
+    return PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), pad_token="[PAD]", unk_token="[UNK]", model_max_length=64
+    )
 
 
 @pytest.mark.parametrize("location", ["w.bin", "weights/w.bin"])

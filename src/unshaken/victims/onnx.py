@@ -15,6 +15,7 @@ import numpy as np
 from unshaken.errors import UnshakenError
 from unshaken.files import trained_length
 from unshaken.names import optional
+from unshaken.pretrained import add_tokenizer
 from unshaken.pretrained import load as load_pretrained
 from unshaken.readers import load as load_reader
 from unshaken.truncation import tokenised
@@ -80,6 +81,7 @@ class OnnxVictim(Victim):
         for path in _weights_beside(self.path):
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
+        add_tokenizer(digest, self.tokenizer)
         if self.reader is not None:
             digest.update(self.reader.fingerprint.encode())
         return digest.hexdigest()
