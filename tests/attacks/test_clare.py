@@ -16,7 +16,7 @@ from unshaken.attacks.spaces import Spaces
 from unshaken.examples import Example
 from unshaken.names import from_spec
 from unshaken.readers import Readers, Synonyms
-from unshaken.substitutions import All, Dictionary, MaskedLM, Unmended
+from unshaken.substitutions import All, Dictionary, MaskedLM, Unmended, Unseen
 from unshaken.substitutions.words import match_case, segment
 
 PAIRS = {
@@ -155,6 +155,12 @@ def test_sets_made_of_others_merge_what_those_merge() -> None:
     left = Unmended(WORDS, reader)  # the first is read as what it stands for
     assert CLARE(substitutions=left).merged([words]) == [{0: [], 1: PAIRS["good", "film"][1:]}]
     assert Unmended(WORDS).against(None).for_pairs([(words, 1)]) == [PAIRS["good", "film"]]
+    known = Merging(entries={"good": ["fine"]})
+    assert Unseen(WORDS, (WORD_LIST,)).for_pairs([(words, 1)]) == [PAIRS["good", "film"]]
+    assert Unseen(WORDS, (WORD_LIST,), limit=1).for_pairs([(words, 1)]) == [PAIRS["good", "film"][:1]]
+    assert Unseen(WORDS, (known,)).for_pairs([(words, 1)]) == [[]]  # which has met them all
+    assert Unseen(WORDS, (known,)).merges
+    assert not Unseen(WORD_LIST, (WORDS,)).merges
     for silent in (WORD_LIST, All((WORD_LIST,)), Unmended(WORD_LIST, reader)):
         assert not silent.merges
         assert CLARE(substitutions=silent).merged([words]) == [{}]

@@ -168,6 +168,8 @@ def test_joined_sets_and_two_hops() -> None:
     assert TwoHops(two, direct=True).candidates(["GOOD"], 0) == ["Fine", "nice", "kind", "fine", "mild"]  # each once
     assert TwoHops(two).candidates(["good"], 0) == ["kind", "mild"]  # neither the word nor a near one in another case
     assert TwoHops(two, limit=1).candidates(["good"], 0) == ["kind"]
+    cased = Dictionary(entries=dict(one.entries), lowercase=False)  # it touches no capitalised word
+    assert (TwoHops(cased).candidates(["Good"], 0), TwoHops(cased).candidates(["good"], 0)) == ([], ["thin", "kind"])
     with pytest.raises(UnshakenError, match="TwoHops\\(limit=0\\): at least 1"):
         TwoHops(two, limit=0)
     assert All((one,)).fingerprint != All((one,), limit=None).fingerprint != TwoHops(one).fingerprint

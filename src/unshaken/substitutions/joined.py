@@ -132,10 +132,9 @@ class TwoHops(Substitutions):
         return replace(self, source=self.source.against(reader))
 
     def candidates(self, words: Sequence[str], position: int) -> list[str]:
-        word = words[position].lower()
-        near = self.source.neighbours(word)
+        near = self.source.neighbours(words[position])  # as it is written: a set may know words in one case alone
         far = (other for one in near for other in self.source.neighbours(one))
-        known = {word, *(() if self.direct else map(str.lower, near))}
+        known = {words[position].lower(), *(() if self.direct else map(str.lower, near))}
         found = dict.fromkeys((*near, *far) if self.direct else far)
         return [other for other in found if other.lower() not in known][: self.limit]
 
@@ -202,6 +201,14 @@ class Unseen(Substitutions):
         found = [one.for_choices(choices, position) for one in (self.source, *self.known)]
         told = [own for own in found if own is not None]
         return [self._new(own, seen) for own, *seen in zip(*told, strict=True)] if len(told) == len(found) else None
+
+    def for_pairs(self, pairs: Sequence[tuple[Words, int]]) -> list[list[str]]:
+        found = zip(self.source.for_pairs(pairs), *(one.for_pairs(pairs) for one in self.known), strict=True)
+        return [self._new(own, seen) for own, *seen in found]
+
+    @property
+    def merges(self) -> bool:
+        return self.source.merges
 
     def _new(self, found: Sequence[str], seen: Sequence[Sequence[str]]) -> list[str]:
         known = {word.lower() for own in seen for word in own}
