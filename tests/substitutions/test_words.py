@@ -158,6 +158,29 @@ def test_control_characters_that_the_tokenizer_drops_do_not_shift_words(tokenize
     assert visible_positions(tokenizer, [(text,)], max_length=128) == [((0, 1, 2),)]
 
 
+@pytest.mark.parametrize("kind", ["sentence-piece", "byte-level"])
+def test_a_word_whose_blank_alone_is_seen_is_visible(kind):
+    """Before a word of unknown letters the blank is a token; that of a known word is part of it."""
+    backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    if kind == "byte-level":
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    else:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+        trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>"])
+    backend.train_from_iterator([PLAIN] * 4, trainer)
+    bpe = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    text, other = "the film ж was good", "the film was was good"
+
+    def ids(of, length):
+        return bpe(of, truncation=True, max_length=length)["input_ids"]
+
+    length = next(count for count in range(2, 9) if bpe.convert_ids_to_tokens(ids(text, count))[-1] in ("▁", "Ġ"))
+    assert ids(text, length) != ids(other, length)
+    assert visible_positions(bpe, [(text,)], length) == [((0, 1, 2),)]
+    assert visible_positions(bpe, [(text,)], length - 1) == [((0, 1),)]
+
+
 def test_visible_words_under_byte_level_bpe_and_left_truncation():
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -138,6 +138,8 @@ def visible_words(words: Words, column: int, encoding: Any) -> tuple[int, ...]:
     seen, position = [], 0
     # Both lists are in order, so one walk finds every overlap.
     for start, end in tokens:
+        if not words.text[start:end].strip():
+            end = max(start, end) + 1  # a blank by itself belongs to the word behind it: another may take it along
         while position < len(words) and words.spans[position][1] <= start:
             position += 1
         while position < len(words) and words.spans[position][0] < end:
