@@ -442,6 +442,23 @@ def test_a_model_that_was_refused_is_as_it_was(
         torch.testing.assert_close(value, expected.state_dict()[name], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_table_that_was_resized_is_refused_and_comes_back(
+    bert: tuple[Any, Any], words: Dictionary, more: int, tmp_path: Any
+) -> None:
+    """Scripts call it as a matter of course. It knows the ordinary rows alone: what is saved then loads no more."""
+    plain, before = bert
+    expected = plain(**before(TEXTS, padding=True, return_tensors="pt")).logits
+    model, tokenizer = smooth(plain, before, Smoothing(substitutions=words))
+    tokenizer.add_tokens(["filmic"][:more])
+    model.resize_token_embeddings(len(tokenizer))
+    for use in (lambda: model(torch.tensor([[2, 3]])), lambda: settle(model), lambda: model.save_pretrained(tmp_path)):
+        with pytest.raises(UnshakenError, match=r"was resized, from .* rows of its own to .*; unsmooth"):
+            use()
+    model, tokenizer = unsmooth(model, tokenizer)
+    assert torch.equal(model(**before(TEXTS, padding=True, return_tensors="pt")).logits, expected)
+
+
 def test_copies_and_pickles(bert: tuple[Any, Any], words: Dictionary) -> None:
     model, tokenizer, _ = smoothed(bert, words)
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")

@@ -38,6 +38,7 @@ class SmoothedEmbedding(nn.Embedding):
                 "a smoothed vocabulary is exported as the ordinary table that it stands for: "
                 "unshaken.smoothing.settle(model) first, or export the model that was saved"
             )
+        self._require_own_rows()
         added = input >= self.first  # (batch, seq)
         filler = 0 if self.padding_idx is None else self.padding_idx
         own = F.embedding(input.masked_fill(added, filler), self.weight, self.padding_idx)
@@ -55,9 +56,18 @@ class SmoothedEmbedding(nn.Embedding):
             self._spans = torch.cat([of_words.new_zeros(2, self.first), of_words], 1).to(device)
         return self._spans
 
+    def _require_own_rows(self) -> None:
+        """A table that was resized would be saved with rows that stand for other tokens, which no config describes."""
+        if self.weight.shape[0] != self.first:
+            raise UnshakenError(
+                f"the token table of a smoothed vocabulary was resized, from {self.first} rows of its own to "
+                f"{self.weight.shape[0]}; unsmooth(model, tokenizer), add your tokens and resize, then smooth again"
+            )
+
     @torch.no_grad()
     def table(self) -> Tensor:
         """All rows as an ordinary table would hold them. (tokens, hidden)"""
+        self._require_own_rows()
         nodes = torch.arange(len(self.theta), device=self.theta.device)
         smoothed = torch.cat([self.kernel.rows(some, self.theta) for some in torch.split(nodes, 4096)])
         return torch.cat([self.weight, smoothed[self.words.to(self.theta.device)].to(self.weight)])
