@@ -10,10 +10,22 @@ import numpy as np
 import pytest
 from victims import WORD_LIST, bag_victim, labelled
 
-from unshaken.attacks import PWWS, Beam, Genetic, Greedy, SearchAttack, Targeted, TextFooler, Transfer, Victim
+from unshaken.attacks import (
+    PWWS,
+    Beam,
+    Genetic,
+    Greedy,
+    SearchAttack,
+    Targeted,
+    TextFooler,
+    Transfer,
+    Unflagged,
+    Victim,
+)
 from unshaken.attacks.constraints import Candidate, Constraint, SentenceSimilarity
 from unshaken.attacks.questions import Ask, Scores, Search
 from unshaken.attacks.space import Space
+from unshaken.errors import UnshakenError
 from unshaken.examples import Example
 from unshaken.substitutions import Dictionary
 
@@ -165,3 +177,10 @@ def test_textfooler_takes_the_best_of_the_texts_that_fool() -> None:
     for constraints, expected in [((), "a fine film"), ((loose,), "a great film")]:
         (row,) = TextFooler(substitutions=words, constraints=constraints)(table_victim(answers), [example])
         assert row.adversarial == (expected,)
+
+
+@pytest.mark.parametrize("scoring", ["margin", "probability"])
+def test_a_search_past_a_flag_wants_a_victim_that_has_one(scoring: Any) -> None:
+    victim = bag_victim()
+    with pytest.raises(UnshakenError, match="for a detector's flag, and bag has 2 classes; attack"):
+        Greedy(substitutions=WORD_LIST, goal=Unflagged(), scoring=scoring)(victim, labelled(victim))

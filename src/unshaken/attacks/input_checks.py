@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unshaken.attacks.goals import Targeted
+from unshaken.attacks.goals import Targeted, Unflagged
 from unshaken.attacks.questions import Searcher
 from unshaken.errors import UnshakenError
 from unshaken.examples import Example, Examples
@@ -33,6 +33,11 @@ def checked_input(attack: Searcher, victim: Victim, examples: Sequence[Example])
         ids.add(example.id)
     if isinstance(attack.goal, Targeted) and not 0 <= attack.goal.label < victim.num_labels:
         raise UnshakenError(f"the target label {attack.goal.label} is not one of 0 to {victim.num_labels - 1}")
+    if isinstance(attack.goal, Unflagged) and victim.num_labels < 3:
+        raise UnshakenError(
+            f"Unflagged takes the last class for a detector's flag, and {victim.name} has {victim.num_labels} classes; "
+            "attack a detection.Guarded, or with another goal"
+        )
     if attack.white_box and victim.network is None:
         raise UnshakenError(
             f"{attack.name} follows gradients and needs a Hugging Face model; {victim.name} only answers texts. Use "
