@@ -217,9 +217,12 @@ def test_a_difference_is_shown_with_its_sign_and_its_own_ends():
     unsure = paired_bootstrap([1, 0, 1, 1], [0, 1, 1, 0]).difference
     assert unsure.low < 0
     assert str(unsure).startswith(f"+25.0 [{100 * unsure.low:+.1f}, ")
-    crossed = over_seeds_and_examples([[[1, 0, 1, 0], [0, -1, 1, 0]]])
+    crossed = over_seeds_and_examples([[[1, 0, 1, 0], [0, -1, 1, 0]]], of_differences=True)
     assert crossed.low < 0
     assert str(crossed) == "+25.0 [-100.0, +100.0]"
+    gains = over_seeds_and_examples([[[1, 0, 0, 0], [0, 0, 0, 1]]], of_differences=True)  # none below 0
+    assert gains.low < 0
+    assert str(gains) == f"+25.0 [{100 * gains.low:+.1f}, {100 * gains.high:+.1f}]"
 
 
 def test_what_is_no_share_is_not_shown_in_per_cent():

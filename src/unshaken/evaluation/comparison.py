@@ -150,7 +150,8 @@ def _over_seeds(pairs: Sequence[tuple[Evaluation, Evaluation]], condition: str) 
     change = change[np.isfinite(change).any(axis=1)]
     if len(change) < 2 or np.isfinite(change).any(axis=0).sum() < 2:
         return None
-    mean, total = over_seeds_and_examples([change]), int(np.isfinite(change).any(axis=0).sum())
+    mean = over_seeds_and_examples([change], of_differences=True)
+    total = int(np.isfinite(change).any(axis=0).sum())
     low, high = _widened(mean, total)
     p_value = mean.p_value
     assert p_value is not None  # there are two examples or more

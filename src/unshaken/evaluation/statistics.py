@@ -176,7 +176,9 @@ def aggregate(values: Sequence[float], confidence: float = 0.95) -> SeedSummary:
     return SeedSummary(values=kept, mean=mean, std=std, interval=interval)
 
 
-def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> Interval:
+def over_seeds_and_examples(
+    tables: Sequence[Any], confidence: float = 0.95, *, of_differences: bool = False
+) -> Interval:
     """Mean of results whose seeds and examples could both have been others: what a new seed on new examples gives.
 
     Seeds and examples are crossed random effects. The variance of the mean is that between seeds, plus that between
@@ -188,8 +190,8 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
 
     Args:
         tables: (seeds, examples) each, with NaN where nothing is known. Of several, on the same seeds, the mean is
-            taken: their examples are different ones, their seed effects may be shared. Of differences, as values
-            below 0 tell, the interval is a `Difference`.
+            taken: their examples are different ones, their seed effects may be shared.
+        of_differences: The tables hold what one method has above another: the interval is a `Difference`.
 
     Example:
         >>> interval = over_seeds_and_examples([[[1, 1, 0, 1], [1, 0, 0, 1]]])
@@ -202,7 +204,7 @@ def over_seeds_and_examples(tables: Sequence[Any], confidence: float = 0.95) -> 
     seeds = {len(array) for array in arrays}
     if len(seeds) != 1 or not all(array.size and np.isfinite(array).any(axis=1).all() for array in arrays):
         raise UnshakenError("tables of seeds and examples need the same seeds, and a known result of each seed")
-    kind = Difference if any((array < 0).any() for array in arrays) else Interval
+    kind = Difference if of_differences else Interval
     by_seed = np.mean([np.nanmean(array, axis=1) for array in arrays], axis=0)  # (seeds,)
     estimate, others = float(by_seed.mean()), len(by_seed) - 1
     between_seeds = float(np.var(by_seed, ddof=1)) / len(by_seed) if others else 0.0

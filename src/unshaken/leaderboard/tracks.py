@@ -10,6 +10,7 @@ from unshaken.errors import UnshakenError
 from unshaken.evaluation.training_record import TrainingRecord
 from unshaken.names import nearest, track_parts
 from unshaken.substitutions import Substitutions, TwoHops
+from unshaken.substitutions.base import made_of
 from unshaken.victims.base import Victim
 
 THREATS = {
@@ -74,9 +75,8 @@ def _drawn_from(one: Substitutions) -> Iterator[Substitutions]:
     """The set and those whose swaps it has, however deep; two swaps away none of its source's are left."""
     yield one
     if not isinstance(one, TwoHops) or one.direct:
-        for source in (*getattr(one, "sources", ()), getattr(one, "source", None)):
-            if isinstance(source, Substitutions):
-                yield from _drawn_from(source)
+        for source in made_of(one):
+            yield from _drawn_from(source)
 
 
 @dataclass(frozen=True, kw_only=True)

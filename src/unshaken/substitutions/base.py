@@ -96,9 +96,14 @@ def content_hash(parts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def made_of(one: Substitutions) -> list[Substitutions]:
+    """The sets that a set is made of itself."""
+    named = (*getattr(one, "sources", ()), getattr(one, "source", None))
+    return [source for source in named if isinstance(source, Substitutions)]
+
+
 def sources_of(one: Substitutions) -> Iterator[Substitutions]:
     """The sets that a set is made of, and those that they are made of."""
-    for source in (*getattr(one, "sources", ()), getattr(one, "source", None)):
-        if isinstance(source, Substitutions):
-            yield source
-            yield from sources_of(source)
+    for source in made_of(one):
+        yield source
+        yield from sources_of(source)
